@@ -1,0 +1,44 @@
+"""A background job queue for Django that needs nothing but the database the project already has.
+
+This module is importable before settings are configured, and loads no model.
+"""
+
+from __future__ import annotations
+
+from .dispatching.dispatch import Dispatched
+from .dispatching.handler import adispatch, dispatch, dispatch_later, dispatch_many, job, using
+from .exceptions import (
+    AlreadyRetried,
+    InvalidConnection,
+    InvalidOption,
+    InvalidPayload,
+    JobQueueError,
+    ReservationLost,
+    UnknownJob,
+)
+from .jobs.context import JobContext, current_job
+from .jobs.retry import Exponential
+from .operations.lookup import get_job
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyRetried",
+    "Dispatched",
+    "Exponential",
+    "InvalidConnection",
+    "InvalidOption",
+    "InvalidPayload",
+    "JobContext",
+    "JobQueueError",
+    "ReservationLost",
+    "UnknownJob",
+    "adispatch",
+    "current_job",
+    "dispatch",
+    "dispatch_later",
+    "dispatch_many",
+    "get_job",
+    "job",
+    "using",
+]

@@ -1,0 +1,12 @@
+"""The composition root: connects what listens. It queries nothing and imports no handler."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class JobQueueConfig(AppConfig):
+    name = "django_jobqueue"
+    verbose_name = _("Job queue")
+    default_auto_field = "django.db.models.BigAutoField"

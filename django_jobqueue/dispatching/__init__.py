@@ -1,0 +1,1 @@
+"""How a job is asked for: the decorator, the handler object it returns, and the dispatch functions."""

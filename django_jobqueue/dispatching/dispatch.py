@@ -1,0 +1,229 @@
+"""From a call to a stored job: everything is checked and encoded before the first statement.
+
+A job dispatched in a transaction exists exactly when that commits. A store that cannot join the caller's
+transaction is written after the commit of the database in AFTER_COMMIT.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings as django_settings
+from django.db import connections as databases
+from django.db import transaction
+from django.utils.timezone import is_naive, make_aware
+
+from ..conf import Settings, get_settings
+from ..drivers import Driver, connections
+from ..exceptions import InvalidOption
+from ..jobs.definition import Definition, check_priority
+from ..jobs.ids import new_job_id
+from ..jobs.names import check_queue
+from ..jobs.payloads import FORMAT, encode, encode_metadata, secret_paths
+from ..jobs.records import NewJob
+from ..jobs.times import seconds
+from ..signals import job_dispatched
+
+# A chunk is one statement: bounded in rows by the parameters that SQLite takes, in bytes by MySQL's packet.
+CHUNK_ROWS = 500
+CHUNK_BYTES = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """What a dispatch did. ``stored`` is False only when the job was there already."""
+
+    id: UUID
+    stored: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What ``using`` was told; None means: as the definition and the settings say."""
+
+    delay: float | None = None
+    available_at: datetime | None = None
+    queue: str | None = None
+    priority: int | None = None
+    connection: str | None = None
+    metadata: Mapping[str, Any] | None = None
+
+    def changed(self, given: Mapping[str, Any]) -> Options:
+        """A copy with the given options, checked; raises InvalidOption."""
+        checked = {}
+        for option, value in given.items():
+            check = _CHECKS.get(option)
+            if check is None:
+                raise InvalidOption(f"using() has no option {option!r}; it takes {', '.join(_CHECKS)}.")
+            checked[option] = None if value is None else check(value)
+        result = replace(self, **checked)
+        if result.delay is not None and result.available_at is not None:
+            raise InvalidOption("delay and available_at say the same thing twice; give one of them.")
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job ready to be stored, and the connection it goes to."""
+
+    connection: str
+    job: NewJob
+
+
+def prepare(definition: Definition, options: Options, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Prepared:
+    """Check and encode a call; raises InvalidPayload. Nothing is stored, and later changes of the arguments do nothing."""
+    settings = get_settings()
+    definition.bind(args, kwargs)
+    names = definition.parameter_names
+    queue = definition.queue if options.queue is None else options.queue
+    secrets = secret_paths(args, kwargs, names, _secrecy(definition, settings))
+    job = NewJob(
+        id=new_job_id(),
+        name=definition.name,
+        queue=queue,
+        payload=encode(args, kwargs, names, settings.payload_limit),
+        format=FORMAT,
+        rank=-(definition.priority if options.priority is None else options.priority),
+        max_attempts=definition.max_attempts,
+        retry_for=definition.retry_until,
+        delay=options.delay,
+        available_at=options.available_at,
+        metadata=encode_metadata(options.metadata or {}),
+        masked=json.dumps(secrets) if secrets else "",
+    )
+    return Prepared(options.connection or settings.connection_of(queue), job)
+
+
+def store(prepared: Prepared) -> Dispatched:
+    """Store one job, now or after the commit that it waits for."""
+    driver = connections[prepared.connection]
+    alias = _commit_awaited(driver)
+    if alias is None:
+        return Dispatched(prepared.job.id, bool(_push(driver, [prepared.job])))
+    transaction.on_commit(partial(_push, driver, [prepared.job]), using=alias)
+    return Dispatched(prepared.job.id, stored=True)
+
+
+def store_many(prepared: Iterable[Prepared]) -> list[UUID]:
+    """Store jobs in bounded chunks, all or none where the store has transactions; return their ids in order."""
+    ids: list[UUID] = []
+    buffers: dict[str, _Buffer] = {}
+    with ExitStack() as transactions:
+        for item in prepared:
+            ids.append(item.job.id)
+            buffer = buffers.get(item.connection)
+            if buffer is None:
+                buffer = buffers[item.connection] = _Buffer(connections[item.connection])
+                if buffer.streams:
+                    transactions.enter_context(transaction.atomic(using=buffer.driver.database))
+            buffer.add(item.job)
+        for buffer in buffers.values():
+            buffer.finish()
+    return ids
+
+
+class _Buffer:
+    """The jobs of one connection on their way: in a transaction chunk by chunk, else when all were checked."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self._awaited = _commit_awaited(driver)
+        self.streams = driver.supports_transactions and self._awaited is None
+        self._full: list[list[NewJob]] = []
+        self._chunk: list[NewJob] = []
+        self._bytes = 0
+
+    def add(self, job: NewJob) -> None:
+        self._chunk.append(job)
+        self._bytes += len(job.payload)
+        if len(self._chunk) >= CHUNK_ROWS or self._bytes >= CHUNK_BYTES:
+            self._full.append(self._chunk)
+            self._chunk, self._bytes = [], 0
+            if self.streams:
+                self._store()
+
+    def finish(self) -> None:
+        if self._chunk:
+            self._full.append(self._chunk)
+        self._store()
+
+    def _store(self) -> None:
+        for chunk in self._full:
+            if self._awaited is None:
+                _push(self.driver, chunk)
+            else:
+                transaction.on_commit(partial(_push, self.driver, chunk), using=self._awaited)
+        self._full = []
+
+
+def _commit_awaited(driver: Driver) -> str | None:
+    """The database whose commit a dispatch must wait for, None when it can be stored at once."""
+    alias = get_settings().after_commit
+    own = driver.database if driver.supports_transactions else None
+    if own is not None and (own == alias or databases[own].in_atomic_block):
+        return None
+    return alias if databases[alias].in_atomic_block else None
+
+
+def _push(driver: Driver, jobs: Sequence[NewJob]) -> set[UUID]:
+    stored = driver.push(jobs)
+    if job_dispatched.receivers:
+        for job in jobs:
+            if job.id in stored:
+                job_dispatched.send_robust(
+                    type(driver), id=job.id, name=job.name, queue=job.queue, connection=driver.alias
+                )
+    return stored
+
+
+def _secrecy(definition: Definition, settings: Settings) -> Callable[[str], bool]:
+    if not definition.sensitive:
+        return settings.is_secret
+    return lambda name: name in definition.sensitive or settings.is_secret(name)
+
+
+def _check_delay(value: object) -> float:
+    return seconds("delay", value)
+
+
+def _check_available_at(value: object) -> datetime:
+    if not isinstance(value, datetime):
+        raise InvalidOption(f"available_at must be a datetime, not {value!r}; for seconds from now use delay.")
+    if not is_naive(value):
+        return value
+    if django_settings.USE_TZ:
+        raise InvalidOption(
+            f"available_at {value!r} has no time zone, and USE_TZ is on; use django.utils.timezone.make_aware()."
+        )
+    return make_aware(value)
+
+
+def _check_connection(value: object) -> str:
+    configured = get_settings().connections
+    if not isinstance(value, str) or value not in configured:
+        raise InvalidOption(f"There is no connection {value!r}; JOBQUEUE[\"CONNECTIONS\"] has {', '.join(configured)}.")
+    return value
+
+
+def _check_metadata(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidOption(f"metadata must be a dictionary, not {value!r}.")
+    return dict(value)
+
+
+_CHECKS: dict[str, Callable[[object], Any]] = {
+    "delay": _check_delay,
+    "available_at": _check_available_at,
+    "queue": check_queue,
+    "priority": check_priority,
+    "connection": _check_connection,
+    "metadata": _check_metadata,
+}
+

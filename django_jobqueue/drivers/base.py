@@ -1,0 +1,220 @@
+"""The driver contract: where jobs wait, and every way in which one moves.
+
+The contract is internal: it may change in any release. A driver stores and moves; it never logs, sends a
+signal, reads a setting or knows what a handler is. Every write to a reservation names its id and its token,
+and says which of the jobs were still ours. ``now`` is the store's own clock unless a moment is given, so that
+tests own time. Methods take and return the values of ``jobs.records``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Protocol
+from uuid import UUID
+
+from ..jobs.records import (
+    AttemptRecord,
+    FailedSummary,
+    JobRecord,
+    NewJob,
+    Position,
+    QueueSize,
+    Rescued,
+    Reservation,
+    Reserved,
+    ReserveLimit,
+    Settlement,
+)
+
+STAGE_LIMIT = 500
+RESCUE_LIMIT = 500
+
+
+class Waiter(Protocol):
+    """A pause that a shutdown, or news of a job, ends early."""
+
+    def wait(self, seconds: float) -> bool:
+        """Pause for ``seconds`` at most; return whether the worker shall stop."""
+
+    def wake(self) -> None:
+        """End the pause early, from any thread; called just before a pause, it ends that one."""
+
+
+class Driver(ABC):
+    """One configured connection."""
+
+    #: Whether a push joins the caller's transaction on ``database``.
+    supports_transactions: ClassVar[bool] = False
+    #: Whether a worker of another process sees the same jobs.
+    is_shared: ClassVar[bool] = True
+    #: The errors that mean that the store is out of reach or busy, not that the caller erred.
+    outages: ClassVar[tuple[type[BaseException], ...]] = ()
+
+    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+        """``options`` is the entry of CONNECTIONS; raises InvalidConnection for one that cannot work."""
+        self.alias = alias
+
+    @property
+    @abstractmethod
+    def database(self) -> str | None:
+        """The DATABASES alias that holds this connection's tables, None when there is none."""
+
+    # Dispatch
+
+    @abstractmethod
+    def push(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> set[UUID]:
+        """Store all or none; return the ids that were stored. An id that is there already is left alone."""
+
+    # A worker's turn
+
+    @abstractmethod
+    def queues(self) -> list[str]:
+        """The names of the queues that hold a job, sorted; its cost does not grow with the number of jobs."""
+
+    @abstractmethod
+    def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
+        """Make due scheduled jobs ready, the earliest first, at most ``limit``; return how many."""
+
+    @abstractmethod
+    def reserve(
+        self,
+        queue: str,
+        worker: str,
+        limit: ReserveLimit,
+        *,
+        retry_after: float,
+        after: Position | None = None,
+        now: datetime | None = None,
+    ) -> Reserved:
+        """Take leading ready jobs, as ``limit`` allows, for ``retry_after`` seconds; each spends an attempt.
+
+        ``after`` is a hint: jobs at or before that position were taken by an earlier reserve.
+        """
+
+    @abstractmethod
+    def renew(
+        self, reservations: Collection[Reservation], *, retry_after: float, now: datetime | None = None
+    ) -> set[UUID]:
+        """Hold on for ``retry_after`` seconds from now; return the ids known to be lost."""
+
+    @abstractmethod
+    def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
+        """Return jobs that were never started, nothing spent, to where they stood; return the ids that were ours."""
+
+    @abstractmethod
+    def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
+        """End reservations in one transaction; return the ids that were ours.
+
+        What follows a job is stored in the same transaction, for those only.
+        """
+
+    def lock(self, reservation: Reservation) -> bool:
+        """Hold a reserved job to the end of the caller's transaction; False when the reservation was lost.
+
+        Only for drivers with ``supports_transactions``, whose ``settle`` joins that transaction too.
+        """
+        raise NotImplementedError
+
+    def bury(self, reservation: Reservation, record: AttemptRecord, *, now: datetime | None = None) -> None:
+        """Keep a dead letter of a job that its own transaction has removed already; as ``lock``."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def rescue(
+        self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None
+    ) -> list[Rescued]:
+        """Deal with expired reservations of all queues: back to ready, or a dead letter.
+
+        The attempt is spent only where the reservation was alone; ``max_attempts`` applies to jobs that were
+        given none.
+        """
+
+    @abstractmethod
+    def release_worker(self, worker: str, *, now: datetime | None = None) -> int:
+        """Hand back everything that one worker identity holds and never started; return how many."""
+
+    # What people do
+
+    @abstractmethod
+    def cancel(self, job_id: UUID) -> JobRecord | None:
+        """Remove a job that is not reserved and return it; None when there is none, or it is reserved."""
+
+    @abstractmethod
+    def clear(self, queue: str, *, limit: int) -> int:
+        """Remove at most ``limit`` jobs of a queue that are not reserved; return how many."""
+
+    @abstractmethod
+    def get(self, job_id: UUID) -> JobRecord | None:
+        """A waiting or running job, else its dead letter, else None."""
+
+    @abstractmethod
+    def peek(self, queue: str, *, limit: int) -> list[JobRecord]:
+        """The first ready jobs of a queue, in the order of running."""
+
+    @abstractmethod
+    def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
+        """The size of every queue that holds a job or a dead letter, by name."""
+
+    # Dead letters
+
+    @abstractmethod
+    def failed(
+        self,
+        *,
+        numbers: Collection[int] | None = None,
+        job_id: UUID | None = None,
+        ending: str | None = None,
+        queue: str | None = None,
+        up_to: int | None = None,
+        after: int = 0,
+        newest_first: bool = False,
+        limit: int = 500,
+    ) -> list[FailedSummary]:
+        """Dead letters by number, ascending unless ``newest_first``; all conditions given must hold.
+
+        ``after`` and ``up_to`` bound the number: with them a set is walked in pages, frozen against newcomers.
+        ``ending`` matches the end of the UUID as text.
+        """
+
+    @abstractmethod
+    def failed_count(self, *, queue: str | None = None) -> int:
+        """How many dead letters there are."""
+
+    @abstractmethod
+    def last_failed_number(self) -> int:
+        """The greatest number of a dead letter, 0 when there is none."""
+
+    @abstractmethod
+    def retry(self, retry_for: Mapping[int, float | None], *, now: datetime | None = None) -> set[int]:
+        """Put dead letters, by number, back on their queues, ready now with no attempt used.
+
+        The value is the new ``retry_until`` in seconds from now, None for no limit. Returns the numbers that
+        were there, each job exactly once whoever else retries at the same time.
+        """
+
+    @abstractmethod
+    def forget(self, numbers: Iterable[int]) -> set[int]:
+        """Delete dead letters by number; return the numbers that were there."""
+
+    # Waiting
+
+    def wait(self, waiter: Waiter, seconds: float) -> None:
+        """Pause until a job may have become ready, at most ``seconds``; a driver that hears of jobs ends it early."""
+        waiter.wait(seconds)
+
+    def is_busy(self, error: BaseException) -> bool:
+        """Whether one of ``outages`` only says that somebody else holds a lock: try again at the next tick."""
+        return False
+
+    def in_transaction(self) -> bool:
+        """Whether this thread is in a transaction of the store, so that no other thread sees what it does."""
+        return False
+
+    def close(self) -> None:
+        """Let go of this thread's sockets; the next use opens them anew."""
+
+    def problems(self) -> list[str]:
+        """Why this connection cannot work for a worker of another process, each with its cure."""
+        return []

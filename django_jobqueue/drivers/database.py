@@ -1,0 +1,677 @@
+"""The database driver: every query of the hot path, in the order of a job's life.
+
+Order is queue, rank, ready_at, id, and one index serves it. Every transaction begins with what
+``own_transaction`` says; every write to a reservation names its id and its token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, ClassVar
+from uuid import UUID, uuid4
+
+from django.db import (
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+    connections,
+    router,
+)
+from django.db.models import BooleanField, Count, F, Func, Min, QuerySet
+from django.db.models.sql.datastructures import BaseTable
+
+from ..exceptions import InvalidConnection
+from ..jobs.records import (
+    READY,
+    RESERVED,
+    SCHEDULED,
+    AttemptHistory,
+    AttemptRecord,
+    Candidate,
+    Complete,
+    Fail,
+    FailedSummary,
+    JobRecord,
+    NewJob,
+    Position,
+    QueueSize,
+    Release,
+    Rescued,
+    Reservation,
+    Reserved,
+    ReserveLimit,
+    Settlement,
+)
+from ..jobs.rescue import unfinished, verdict
+from ..jobs.times import from_microseconds, microseconds, to_microseconds
+from ..models import Job
+from ..models.fields import store_clock, store_now_sql
+from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver
+from .dead_letters import DeadLetters
+from .transactions import is_conflict, own_transaction, repeating
+
+RESERVE_INDEX = "jobqueue_job_reserve"
+
+_RESERVE_COLUMNS = (
+    "id",
+    "name",
+    "payload",
+    "format",
+    "rank",
+    "attempts",
+    "max_attempts",
+    "exceptions",
+    "crashes",
+    "ready_at",
+    "created_at",
+    "retry_until",
+    "metadata",
+    "masked",
+)
+
+_INSERT_COLUMNS = (
+    "id, queue, name, payload, format, rank, max_attempts, metadata, masked, "
+    "state, ready_at, available_at, created_at, retry_until, "
+    "attempts, exceptions, crashes, retries, worker, alone, errors"
+)
+_INSERT_CONSTANTS = "0, 0, 0, 0, '', {false}, ''"
+
+# The queue names by one index probe each; DISTINCT would read the whole index.
+_QUEUES_SQL = """
+WITH RECURSIVE found (queue) AS (
+  SELECT MIN(queue) FROM django_jobqueue_job
+  UNION ALL
+  SELECT (SELECT MIN(job.queue) FROM django_jobqueue_job job WHERE job.queue > found.queue)
+  FROM found WHERE found.queue IS NOT NULL
+) SELECT queue FROM found WHERE queue IS NOT NULL
+"""
+
+
+class DatabaseDriver(Driver):
+    supports_transactions: ClassVar[bool] = True
+    outages: ClassVar[tuple[type[BaseException], ...]] = (
+        OperationalError,
+        InterfaceError,
+        InternalError,
+        ProgrammingError,
+    )
+
+    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+        super().__init__(alias, options)
+        unknown = sorted(set(options) - {"DATABASE"})
+        if unknown:
+            raise InvalidConnection(
+                f"The queue connection {alias!r} has the key {unknown[0]!r}; the database driver takes DATABASE."
+            )
+        self._database = options.get("DATABASE") or router.db_for_write(Job)
+        if self._database not in connections:
+            raise InvalidConnection(
+                f"The queue connection {alias!r} names the database {self._database!r}, which DATABASES lacks."
+            )
+        self.dead_letters = DeadLetters(alias, self._database)
+
+    @property
+    def database(self) -> str:
+        return self._database
+
+    @property
+    def _jobs(self) -> QuerySet[Job]:
+        return Job.objects.using(self._database)
+
+    # Dispatch
+
+    def push(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> set[UUID]:
+        if not jobs:
+            return set()
+        return repeating(self._database, lambda: self._insert(jobs, now))
+
+    def _insert(self, jobs: Sequence[NewJob], now: datetime | None) -> set[UUID]:
+        """One statement, or on MySQL a second one without the ids that were there already."""
+        connection = connections[self._database]
+        # A single row carries the clock's SQL; for many it is read once, before the transaction's first write.
+        moment = self._now() if now is None and len(jobs) > 1 else now
+        clock = store_now_sql(connection.vendor) if moment is None else str(to_microseconds(moment))
+        rows, params = [], []
+        for job in jobs:
+            row, values = self._insert_row(job, clock)
+            rows.append(row)
+            params += values
+        constants = _INSERT_CONSTANTS.format(false="FALSE")
+        values_sql = ", ".join(f"({row}, {constants})" for row in rows)
+        sql = f"INSERT INTO django_jobqueue_job ({_INSERT_COLUMNS}) VALUES {values_sql}"  # noqa: S608
+        if connection.vendor == "mysql":
+            return self._insert_mysql(jobs, sql, params, moment)
+        with connection.cursor() as cursor:
+            cursor.execute(f"{sql} ON CONFLICT (id) DO NOTHING RETURNING id", params)
+            return {self._to_uuid(row[0]) for row in cursor.fetchall()}
+
+    def _insert_row(self, job: NewJob, clock: str) -> tuple[str, list[Any]]:
+        """The placeholders and values of one row; ``clock`` is SQL, in which percent signs are doubled here."""
+        clock = clock.replace("%", "%%")
+        params: list[Any] = [
+            self._from_uuid(job.id),
+            job.queue,
+            job.name,
+            job.payload,
+            job.format,
+            job.rank,
+            job.max_attempts,
+            job.metadata,
+            job.masked,
+        ]
+        retry_for = None if job.retry_for is None else microseconds(job.retry_for)
+        if job.available_at is not None:
+            due = to_microseconds(job.available_at)
+            times = (
+                f"CASE WHEN %s <= {clock} THEN '{READY}' ELSE '{SCHEDULED}' END, "
+                f"CASE WHEN %s <= {clock} THEN {clock} ELSE %s END, %s, {clock}, %s"
+            )
+            params += [due, due, due, due, None if retry_for is None else due + retry_for]
+        elif job.delay:
+            delay = microseconds(job.delay)
+            times = f"'{SCHEDULED}', {clock} + %s, {clock} + %s, {clock}, {clock} + %s"
+            params += [delay, delay, None if retry_for is None else delay + retry_for]
+        else:
+            times = f"'{READY}', {clock}, {clock}, {clock}, {clock} + %s"
+            params += [retry_for]
+        return "%s, %s, %s, %s, %s, %s, %s, %s, %s, " + times, params
+
+    def _insert_mysql(self, jobs: Sequence[NewJob], sql: str, params: list[Any], now: datetime | None) -> set[UUID]:
+        """MySQL has neither DO NOTHING nor RETURNING, and its IGNORE would cut values silently."""
+        try:
+            with connections[self._database].cursor() as cursor:
+                cursor.execute(sql, params)
+        except IntegrityError:
+            ids = {job.id for job in jobs}
+            known = set(self._jobs.filter(id__in=ids).values_list("id", flat=True))
+            if not known:
+                raise
+            others = [job for job in jobs if job.id not in known]
+            return self._insert(others, now) if others else set()
+        return {job.id for job in jobs}
+
+    # A worker's turn
+
+    def queues(self) -> list[str]:
+        with connections[self._database].cursor() as cursor:
+            cursor.execute(_QUEUES_SQL)
+            return [row[0] for row in cursor.fetchall()]
+
+    def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
+        due = self._jobs.filter(queue=queue, state=SCHEDULED, available_at__lte=store_clock(now))
+        due = due.order_by("available_at")
+        if not due.values("id")[:1]:
+            return 0
+
+        def move() -> int:
+            with own_transaction(self._database):
+                ids = self._locked_ids(due, limit)
+                return self._jobs.filter(id__in=ids, state=SCHEDULED).update(state=READY, ready_at=store_clock(now))
+
+        return repeating(self._database, move)
+
+    def reserve(
+        self,
+        queue: str,
+        worker: str,
+        limit: ReserveLimit,
+        *,
+        retry_after: float,
+        after: Position | None = None,
+        now: datetime | None = None,
+    ) -> Reserved:
+        ready = self._jobs.filter(queue=queue, state=READY).order_by("rank", "ready_at", "id")
+        if after is not None:
+            ready = ready.filter(_IsAfter(after))
+        if connections[self._database].vendor == "mysql":
+            _force_index(ready, RESERVE_INDEX)
+        taking = {
+            "state": RESERVED,
+            "attempts": F("attempts") + 1,
+            "worker": worker,
+            "reserved_until": store_clock(now, microseconds(retry_after)),
+        }
+        take = self._take_locked if self._skips_locked else self._take_guarded
+        return repeating(self._database, lambda: take(ready, queue, worker, limit, retry_after, taking, now))
+
+    def _take_locked(
+        self,
+        ready: QuerySet[Job],
+        queue: str,
+        worker: str,
+        limit: ReserveLimit,
+        retry_after: float,
+        taking: dict[str, Any],
+        now: datetime | None,
+    ) -> Reserved:
+        """Lock the leading rows, take those that fit; the commit unlocks the rest."""
+        with own_transaction(self._database):
+            locking = ready.select_for_update(skip_locked=True).annotate(_now=store_clock(now))
+            rows = list(locking.values_list(*_RESERVE_COLUMNS, "_now")[: limit.rows])
+            taken = rows[: limit.leading([_candidate(row) for row in rows])]
+            if not taken:
+                return Reserved([], more=False)
+            token, alone = uuid4(), len(taken) == 1
+            self._jobs.filter(id__in=[row[0] for row in taken]).update(token=token, alone=alone, **taking)
+        more = len(rows) == limit.rows or len(taken) < len(rows)
+        return self._reserved(taken, queue, worker, token, alone, retry_after, more)
+
+    def _take_guarded(
+        self,
+        ready: QuerySet[Job],
+        queue: str,
+        worker: str,
+        limit: ReserveLimit,
+        retry_after: float,
+        taking: dict[str, Any],
+        now: datetime | None,
+    ) -> Reserved:
+        """Without row locks: read, then take by a guarded update; what others took meanwhile stays theirs.
+
+        The read stays outside of the transaction, which begins with its write; what was taken is read back by
+        the token, which nobody else has.
+        """
+        rows = list(ready.values_list("id", "name", "attempts", "max_attempts", "crashes")[: limit.rows])
+        ids = [row[0] for row in rows][: limit.leading([Candidate(*row[1:]) for row in rows])]
+        if not ids:
+            return Reserved([], more=False)
+        token, alone = uuid4(), len(ids) == 1
+        with own_transaction(self._database):
+            self._jobs.filter(id__in=ids, state=READY).update(token=token, alone=alone, **taking)
+            own = self._jobs.filter(id__in=ids, token=token).annotate(_now=store_clock(now))
+            taken = list(own.values_list(*_RESERVE_COLUMNS, "_now"))
+        # Read back, attempts are counted already; as if it had been read before, like the locked form.
+        before = [(*row[:5], row[5] - 1, *row[6:]) for row in taken]
+        more = len(rows) == limit.rows or len(taken) < len(rows)
+        return self._reserved(before, queue, worker, token, alone, retry_after, more)
+
+    def _reserved(
+        self, rows: list[Any], queue: str, worker: str, token: UUID, alone: bool, retry_after: float, more: bool
+    ) -> Reserved:
+        jobs = [
+            Reservation(
+                id=row[0],
+                token=token,
+                worker=worker,
+                connection=self.alias,
+                queue=queue,
+                name=row[1],
+                payload=row[2],
+                format=row[3],
+                rank=row[4],
+                attempt=row[5] + 1,
+                max_attempts=row[6],
+                exceptions=row[7],
+                crashes=row[8],
+                alone=alone,
+                ready_at=row[9],
+                created_at=row[10],
+                retry_until=row[11],
+                metadata=row[12],
+                masked=row[13],
+                reserved_at=row[14],
+                reserved_until=row[14] + timedelta(seconds=retry_after),
+            )
+            for row in rows
+        ]
+        jobs.sort(key=attrgetter("position"))
+        return Reserved(jobs, more)
+
+    def renew(
+        self, reservations: Collection[Reservation], *, retry_after: float, now: datetime | None = None
+    ) -> set[UUID]:
+        """Rows that an atomic job holds are skipped: its lock is its lease."""
+
+        def move_on() -> set[UUID]:
+            lost: set[UUID] = set()
+            with own_transaction(self._database):
+                for token, ids in _by_token(reservations):
+                    own = self._jobs.filter(id__in=ids, token=token).order_by("id")
+                    locked = self._locked_ids(own, len(ids))
+                    own.filter(id__in=locked).order_by().update(reserved_until=store_clock(now, microseconds(retry_after)))
+                    if len(locked) < len(ids):
+                        lost |= set(ids) - set(own.values_list("id", flat=True))
+            return lost
+
+        return repeating(self._database, move_on)
+
+    def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
+        def give() -> set[UUID]:
+            owned: set[UUID] = set()
+            with own_transaction(self._database):
+                for token, ids in _by_token(reservations):
+                    found = self._lock_owned(ids, token)
+                    self._jobs.filter(id__in=found).update(**_UNRESERVED, state=READY, attempts=F("attempts") - 1)
+                    owned |= set(found)
+            return owned
+
+        return repeating(self._database, give)
+
+    def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
+        def end() -> set[UUID]:
+            completed = [item for item in settlements if isinstance(item, Complete)]
+            others = [item for item in settlements if not isinstance(item, Complete)]
+            with own_transaction(self._database):
+                owned: set[UUID] = set()
+                for token, ids in _by_token([item.reservation for item in completed]):
+                    owned |= self._delete_owned(ids, token)
+                follow = [job for item in completed if item.reservation.id in owned for job in item.then]
+                if follow:
+                    self._insert(follow, now)
+                for item in others:
+                    if self._settle_unfinished(item, now):
+                        owned.add(item.reservation.id)
+                return owned
+
+        return repeating(self._database, end)
+
+    def _settle_unfinished(self, item: Release | Fail, now: datetime | None) -> bool:
+        held = item.reservation
+        job = self._jobs.select_for_update().filter(id=held.id, token=held.token).first()
+        if job is None:
+            return False
+        if isinstance(item, Fail):
+            self.dead_letters.add([(job, item.record)], now)
+            self._jobs.filter(id=job.id).delete()
+            return True
+        changes: dict[str, Any] = dict(_UNRESERVED)
+        if item.record is None:
+            changes["attempts"] = F("attempts") - 1
+        else:
+            changes["exceptions"] = F("exceptions") + 1
+            changes["errors"] = AttemptHistory.read(job.errors).plus(item.record).write()
+        moment = store_clock(now, microseconds(item.delay))
+        changes |= {"state": SCHEDULED if item.delay else READY, "ready_at": moment, "available_at": moment}
+        self._jobs.filter(id=job.id).update(**changes)
+        return True
+
+    def rescue(
+        self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None
+    ) -> list[Rescued]:
+        expired = self._jobs.filter(state=RESERVED, reserved_until__lte=store_clock(now)).order_by("reserved_until")
+        if not expired.values("id")[:1]:
+            return []
+
+        def save() -> list[Rescued]:
+            with own_transaction(self._database):
+                locking = expired.select_for_update(skip_locked=True) if self._skips_locked else expired
+                rows = list(locking.annotate(_now=store_clock(now)).defer("payload")[:limit])
+                return [self._rescue_one(job, max_attempts, job._now, now) for job in rows]  # type: ignore[attr-defined]
+
+        return repeating(self._database, save)
+
+    def _rescue_one(self, job: Job, default_max_attempts: int, moment: datetime, now: datetime | None) -> Rescued:
+        limit = default_max_attempts if job.max_attempts is None else job.max_attempts
+        decision = verdict(
+            alone=job.alone, attempts=job.attempts, max_attempts=limit, retry_until=job.retry_until, now=moment
+        )
+        record = unfinished(job.attempts, job.worker, job.ready_at, moment)
+        if decision == "dead_letter":
+            self.dead_letters.add([(job, record)], now)
+            self._jobs.filter(id=job.id).delete()
+        else:
+            changes = {**_UNRESERVED, "state": READY, "ready_at": store_clock(now), "crashes": F("crashes") + 1}
+            if decision == "give_back":
+                changes["attempts"] = F("attempts") - 1
+            else:
+                changes["errors"] = AttemptHistory.read(job.errors).plus(record).write()
+            self._jobs.filter(id=job.id).update(**changes)
+        return Rescued(
+            id=job.id,
+            name=job.name,
+            queue=job.queue,
+            attempt=job.attempts,
+            max_attempts=limit,
+            worker=job.worker,
+            record=None if decision == "give_back" else record,
+            dead_lettered=decision == "dead_letter",
+        )
+
+    def release_worker(self, worker: str, *, now: datetime | None = None) -> int:
+        def give() -> int:
+            with own_transaction(self._database):
+                ids = self._locked_ids(self._jobs.filter(state=RESERVED, worker=worker).order_by("id"), None)
+                back = self._jobs.filter(id__in=ids)
+                return back.update(**_UNRESERVED, state=READY, attempts=F("attempts") - 1)
+
+        return repeating(self._database, give)
+
+    def lock(self, reservation: Reservation) -> bool:
+        """Lock a reserved row to the end of the caller's transaction; False when the reservation was lost.
+
+        The lock is the lease of an atomic job: renewal, rescue and cancelling skip locked rows.
+        """
+        own = self._jobs.filter(id=reservation.id, token=reservation.token)
+        if not connections[self._database].features.has_select_for_update:
+            return bool(own.update(format=F("format")))  # SQLite locks by its first write
+        return own.select_for_update().values_list("id").first() is not None
+
+    def bury(self, reservation: Reservation, record: AttemptRecord, *, now: datetime | None = None) -> None:
+        """Keep a dead letter of a job that has left the queue already."""
+        held = reservation
+        job = Job(
+            id=held.id,
+            queue=held.queue,
+            name=held.name,
+            payload=held.payload,
+            format=held.format,
+            rank=held.rank,
+            max_attempts=held.max_attempts,
+            metadata=held.metadata,
+            masked=held.masked,
+            created_at=held.created_at,
+            attempts=held.attempt,
+        )
+        self.dead_letters.add([(job, record)], now)
+
+    # What people do
+
+    def cancel(self, job_id: UUID) -> JobRecord | None:
+        def remove() -> JobRecord | None:
+            with own_transaction(self._database):
+                job = self._jobs.select_for_update().filter(id=job_id).exclude(state=RESERVED).first()
+                if job is None:
+                    return None
+                self._jobs.filter(id=job.id).delete()
+                return self._job_record(job)
+
+        return repeating(self._database, remove)
+
+    def clear(self, queue: str, *, limit: int) -> int:
+        def remove() -> int:
+            with own_transaction(self._database):
+                ids = self._locked_ids(self._jobs.filter(queue=queue).exclude(state=RESERVED).order_by("id"), limit)
+                return self._jobs.filter(id__in=ids).delete()[0]
+
+        return repeating(self._database, remove)
+
+    def get(self, job_id: UUID) -> JobRecord | None:
+        job = self._jobs.filter(id=job_id).first()
+        return self._job_record(job) if job is not None else self.dead_letters.get(job_id)
+
+    def peek(self, queue: str, *, limit: int) -> list[JobRecord]:
+        ready = self._jobs.filter(queue=queue, state=READY).order_by("rank", "ready_at", "id")
+        return [self._job_record(job) for job in ready[:limit]]
+
+    def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
+        counted = self._jobs.order_by().values("queue", "state").annotate(count=Count("id"), first=Min("ready_at"))
+        moment = now or self._now()
+        found: dict[str, dict[str, Any]] = {}
+        for row in counted:
+            numbers = found.setdefault(row["queue"], {})
+            numbers[row["state"]] = row["count"]
+            if row["state"] == READY:
+                numbers["oldest"] = max(0.0, (moment - row["first"]).total_seconds())
+        for queue, count in self.dead_letters.counts().items():
+            found.setdefault(queue, {})["failed"] = count
+        return {queue: QueueSize(**found[queue]) for queue in sorted(found)}
+
+    # Dead letters
+
+    def failed(
+        self,
+        *,
+        numbers: Collection[int] | None = None,
+        job_id: UUID | None = None,
+        ending: str | None = None,
+        queue: str | None = None,
+        up_to: int | None = None,
+        after: int = 0,
+        newest_first: bool = False,
+        limit: int = 500,
+    ) -> list[FailedSummary]:
+        return self.dead_letters.find(
+            numbers=numbers,
+            job_id=job_id,
+            ending=ending,
+            queue=queue,
+            up_to=up_to,
+            after=after,
+            newest_first=newest_first,
+            limit=limit,
+        )
+
+    def failed_count(self, *, queue: str | None = None) -> int:
+        return self.dead_letters.count(queue)
+
+    def last_failed_number(self) -> int:
+        return self.dead_letters.last_number()
+
+    def retry(self, retry_for: Mapping[int, float | None], *, now: datetime | None = None) -> set[int]:
+        return repeating(self._database, lambda: self.dead_letters.retry(retry_for, now))
+
+    def forget(self, numbers: Iterable[int]) -> set[int]:
+        wanted = list(numbers)
+        return repeating(self._database, lambda: self.dead_letters.forget(wanted))
+
+    # Details
+
+    @property
+    def _skips_locked(self) -> bool:
+        return connections[self._database].features.has_select_for_update_skip_locked
+
+    def is_busy(self, error: BaseException) -> bool:
+        return is_conflict(error)
+
+    def in_transaction(self) -> bool:
+        return connections[self._database].in_atomic_block
+
+    def close(self) -> None:
+        connections[self._database].close()
+
+    def _now(self) -> datetime:
+        connection = connections[self._database]
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT {store_now_sql(connection.vendor)}")
+            return from_microseconds(int(cursor.fetchone()[0]))
+
+    def _from_uuid(self, value: UUID) -> UUID | str:
+        return value if connections[self._database].vendor == "postgresql" else value.hex
+
+    @staticmethod
+    def _to_uuid(value: UUID | str) -> UUID:
+        return value if isinstance(value, UUID) else UUID(value)
+
+    def _locked_ids(self, rows: QuerySet[Job], limit: int | None) -> list[UUID]:
+        """The ids of rows that nobody else holds, locked; on SQLite our transaction has locked everything."""
+        locking = rows.select_for_update(skip_locked=True) if self._skips_locked else rows.select_for_update()
+        return list(locking.values_list("id", flat=True)[:limit])
+
+    def _lock_owned(self, ids: Collection[UUID], token: UUID) -> list[UUID]:
+        own = self._jobs.filter(id__in=ids, token=token).order_by("id")
+        return list(own.select_for_update().values_list("id", flat=True))
+
+    def _delete_owned(self, ids: list[UUID], token: UUID) -> set[UUID]:
+        """Delete the reservations that are still ours, in one statement where the database can say which."""
+        connection = connections[self._database]
+        if not connection.features.can_return_rows_from_bulk_insert:
+            owned = self._lock_owned(ids, token)
+            self._jobs.filter(id__in=owned).delete()
+            return set(owned)
+        places = ", ".join(["%s"] * len(ids))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"DELETE FROM django_jobqueue_job WHERE id IN ({places}) AND token = %s RETURNING id",  # noqa: S608
+                [*map(self._from_uuid, ids), self._from_uuid(token)],
+            )
+            return {self._to_uuid(row[0]) for row in cursor.fetchall()}
+
+    def _job_record(self, job: Job) -> JobRecord:
+        return JobRecord(
+            id=job.id,
+            connection=self.alias,
+            queue=job.queue,
+            name=job.name,
+            state=job.state,
+            payload=job.payload,
+            format=job.format,
+            priority=-job.rank,
+            attempts=job.attempts,
+            max_attempts=job.max_attempts,
+            created_at=job.created_at,
+            available_at=job.available_at,
+            ready_at=job.ready_at,
+            reserved_until=job.reserved_until,
+            worker=job.worker,
+            errors=AttemptHistory.read(job.errors),
+            metadata=job.metadata,
+            masked=job.masked,
+            retries=job.retries,
+        )
+
+
+_UNRESERVED: dict[str, Any] = {"token": None, "worker": "", "alone": False, "reserved_until": None}
+
+
+def _candidate(row: Sequence[Any]) -> Candidate:
+    return Candidate(name=row[1], attempts=row[5], max_attempts=row[6], crashes=row[8])
+
+
+def _by_token(reservations: Collection[Reservation]) -> list[tuple[UUID, list[UUID]]]:
+    """The ids of each reserve, sorted, so that two transactions lock rows in one order."""
+    ordered = sorted(reservations, key=lambda held: (held.token, held.id))
+    return [(token, [held.id for held in group]) for token, group in groupby(ordered, key=attrgetter("token"))]
+
+
+class _IsAfter(Func):
+    """Whether a row stands behind a position; MySQL uses an index for the long form only, PostgreSQL for the short."""
+
+    conditional = True
+    output_field = BooleanField()
+
+    def __init__(self, position: Position) -> None:
+        super().__init__()
+        self.position = position
+
+    def as_sql(self, compiler: Any, connection: Any, **kwargs: Any) -> tuple[str, list[Any]]:
+        rank, moment = self.position.rank, to_microseconds(self.position.ready_at)
+        job_id = self.position.id if connection.vendor == "postgresql" else self.position.id.hex
+        if connection.vendor == "mysql":
+            return (
+                "(`rank` > %s OR (`rank` = %s AND (ready_at > %s OR (ready_at = %s AND id > %s))))",
+                [rank, rank, moment, moment, job_id],
+            )
+        return "((rank, ready_at, id) > (%s, %s, %s))", [rank, moment, job_id]
+
+
+class _HintedTable(BaseTable):
+    """A table that MySQL must read by one index: with a bound on the position it prefers worse plans."""
+
+    index = ""
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+        sql, params = super().as_sql(compiler, connection)
+        return f"{sql} FORCE INDEX ({self.index})", params
+
+
+def _force_index(rows: QuerySet[Job], index: str) -> None:
+    alias = rows.query.get_initial_alias()
+    table = rows.query.alias_map[alias]
+    hinted = _HintedTable(table.table_name, table.table_alias)
+    hinted.index = index
+    rows.query.alias_map[alias] = hinted

@@ -1,0 +1,180 @@
+"""Dead letters in the database, for every driver that has one: keeping, finding, retrying, forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import CharField, Count, Func, Max, QuerySet, TextField, Value
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Cast
+
+from ..jobs.errors import FINGERPRINT_VERSION, fingerprint
+from ..jobs.records import FAILED, READY, AttemptHistory, AttemptRecord, FailedSummary, JobRecord
+from ..jobs.times import microseconds
+from ..models import FailedJob, Job
+from ..models.fields import store_clock
+from .transactions import own_transaction
+
+
+
+class DeadLetters:
+    """The rows of one connection in the FailedJob table of ``database``."""
+
+    def __init__(self, connection: str, database: str) -> None:
+        self.connection = connection
+        self.database = database
+
+    @property
+    def _rows(self) -> QuerySet[FailedJob]:
+        return FailedJob.objects.using(self.database).filter(connection=self.connection)
+
+    def add(self, jobs: Sequence[tuple[Job, AttemptRecord]], now: datetime | None) -> None:
+        """Keep jobs with the record of their last attempt; the caller's transaction removes them from the queue."""
+        rows = []
+        for job, record in jobs:
+            mark = fingerprint(job.name, record.exception_class, record.message, record.traceback)
+            rows.append(
+                FailedJob(
+                    job_id=job.id,
+                    connection=self.connection,
+                    queue=job.queue,
+                    name=job.name,
+                    payload=job.payload,
+                    format=job.format,
+                    rank=job.rank,
+                    max_attempts=job.max_attempts,
+                    metadata=job.metadata,
+                    masked=job.masked,
+                    created_at=job.created_at,
+                    exception_class=record.exception_class,
+                    exception_message=record.message,
+                    fingerprint=mark,
+                    fingerprint_version=FINGERPRINT_VERSION,
+                    errors=AttemptHistory.read(job.errors).plus(record).write(),
+                    attempts=job.attempts,
+                    retries=job.retries,
+                    failed_at=store_clock(now),
+                )
+            )
+        FailedJob.objects.using(self.database).bulk_create(rows)
+
+    def get(self, job_id: UUID) -> JobRecord | None:
+        row = self._rows.filter(job_id=job_id).first()
+        if row is None:
+            return None
+        return JobRecord(
+            id=row.job_id,
+            connection=row.connection,
+            queue=row.queue,
+            name=row.name,
+            state=FAILED,
+            payload=row.payload,
+            format=row.format,
+            priority=-row.rank,
+            attempts=row.attempts,
+            max_attempts=row.max_attempts,
+            created_at=row.created_at,
+            available_at=row.created_at,
+            errors=AttemptHistory.read(row.errors),
+            metadata=row.metadata,
+            masked=row.masked,
+            number=row.pk,
+            exception_class=row.exception_class,
+            exception_message=row.exception_message,
+            retries=row.retries,
+            failed_at=row.failed_at,
+        )
+
+    def find(
+        self,
+        *,
+        numbers: Collection[int] | None,
+        job_id: UUID | None,
+        ending: str | None,
+        queue: str | None,
+        up_to: int | None,
+        after: int,
+        newest_first: bool,
+        limit: int,
+    ) -> list[FailedSummary]:
+        rows = self._rows.filter(id__gt=after)
+        if numbers is not None:
+            rows = rows.filter(id__in=numbers)
+        if job_id is not None:
+            rows = rows.filter(job_id=job_id)
+        if ending is not None:
+            rows = rows.annotate(_id_text=_id_text()).filter(_id_text__endswith=ending.replace("-", "").lower())
+        if queue is not None:
+            rows = rows.filter(queue=queue)
+        if up_to is not None:
+            rows = rows.filter(id__lte=up_to)
+        columns = (
+            "id",
+            "job_id",
+            "connection",
+            "queue",
+            "name",
+            "attempts",
+            "max_attempts",
+            "exception_class",
+            "exception_message",
+            "retries",
+            "failed_at",
+        )
+        found = rows.order_by("-id" if newest_first else "id").values_list(*columns)[:limit]
+        return [FailedSummary(**dict(zip(("number", "id", *columns[2:]), row, strict=True))) for row in found]
+
+    def count(self, queue: str | None) -> int:
+        return (self._rows if queue is None else self._rows.filter(queue=queue)).count()
+
+    def counts(self) -> dict[str, int]:
+        counted = self._rows.order_by().values("queue").annotate(count=Count("id"))
+        return {row["queue"]: row["count"] for row in counted}
+
+    def last_number(self) -> int:
+        return self._rows.aggregate(last=Max("id"))["last"] or 0
+
+    def retry(self, retry_for: Mapping[int, float | None], now: datetime | None) -> set[int]:
+        """Move rows back in one transaction; the row lock makes two people who retry at once into one."""
+        with own_transaction(self.database):
+            rows = list(self._rows.filter(id__in=retry_for).order_by("id").select_for_update())
+            Job.objects.using(self.database).bulk_create([self._job(row, retry_for[row.pk], now) for row in rows])
+            self._rows.filter(id__in=[row.pk for row in rows]).delete()
+        return {row.pk for row in rows}
+
+    def _job(self, row: FailedJob, retry_for: float | None, now: datetime | None) -> Job:
+        moment: Any = store_clock(now)
+        return Job(
+            id=row.job_id,
+            queue=row.queue,
+            name=row.name,
+            payload=row.payload,
+            format=row.format,
+            rank=row.rank,
+            state=READY,
+            ready_at=moment,
+            available_at=moment,
+            created_at=row.created_at,
+            max_attempts=row.max_attempts,
+            retries=row.retries + 1,
+            retry_until=None if retry_for is None else store_clock(now, microseconds(retry_for)),
+            errors=row.errors,
+            metadata=row.metadata,
+            masked=row.masked,
+        )
+
+    def forget(self, numbers: Collection[int]) -> set[int]:
+        with own_transaction(self.database):
+            rows = self._rows.filter(id__in=numbers).order_by("id").select_for_update()
+            found = set(rows.values_list("id", flat=True))
+            self._rows.filter(id__in=found).delete()
+        return found
+
+
+def _id_text() -> Combinable:
+    """A UUID as 32 hexadecimal digits on every database."""
+    text = Cast("job_id", TextField())
+    return Func(text, Value("-"), Value(""), function="REPLACE", output_field=CharField())

@@ -1,0 +1,499 @@
+"""Jobs in the memory of one process: for tests and trials, and the contract written out plainly.
+
+No transaction, no other process, nothing kept when the process ends. One lock makes every method
+atomic.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from heapq import nsmallest
+from threading import Lock
+from typing import Any, ClassVar
+from uuid import UUID, uuid4
+
+from ..exceptions import InvalidConnection
+from ..jobs.records import (
+    FAILED,
+    READY,
+    RESERVED,
+    SCHEDULED,
+    AttemptHistory,
+    AttemptRecord,
+    Candidate,
+    Complete,
+    FailedSummary,
+    JobRecord,
+    NewJob,
+    Position,
+    QueueSize,
+    Release,
+    Rescued,
+    Reservation,
+    Reserved,
+    ReserveLimit,
+    Settlement,
+)
+from ..jobs.rescue import unfinished, verdict
+from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, Waiter
+
+
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    """A waiting or running job; ``new`` is what was dispatched, and does not change."""
+
+    new: NewJob
+    created_at: datetime
+    available_at: datetime
+    ready_at: datetime
+    state: str
+    retry_until: datetime | None
+    attempts: int = 0
+    exceptions: int = 0
+    crashes: int = 0
+    retries: int = 0
+    errors: AttemptHistory = field(default_factory=AttemptHistory)
+    held: Reservation | None = None
+
+    @property
+    def position(self) -> Position:
+        return Position(self.new.rank, self.ready_at, self.new.id)
+
+    def put_back(self, moment: datetime, state: str = READY) -> None:
+        self.state, self.held = state, None
+        self.available_at = self.ready_at = moment
+
+
+@dataclass(frozen=True, slots=True)
+class _DeadLetter:
+    job: _Job
+    number: int
+    record: AttemptRecord
+    failed_at: datetime
+
+
+class MemoryDriver(Driver):
+    is_shared: ClassVar[bool] = False
+
+    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+        super().__init__(alias, options)
+        if options:
+            raise InvalidConnection(
+                f"The queue connection {alias!r} has the option {next(iter(options))!r}; "
+                'the driver "memory" takes none.'
+            )
+        self._lock = Lock()
+        self._jobs: dict[UUID, _Job] = {}
+        self._dead: dict[int, _DeadLetter] = {}
+        self._numbers = itertools.count(1)
+        self._waiters: list[Waiter] = []
+
+    @property
+    def database(self) -> None:
+        return None
+
+    # Dispatch
+
+    def push(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> set[UUID]:
+        with self._lock:
+            stored = self._push(jobs, _moment(now))
+        self._wake(stored)
+        return stored
+
+    def _push(self, jobs: Iterable[NewJob], now: datetime) -> set[UUID]:
+        stored = set()
+        for new in jobs:
+            if new.id in self._jobs:
+                continue
+            available_at = new.available_at or now + timedelta(seconds=new.delay or 0)
+            self._jobs[new.id] = _Job(
+                new=new,
+                created_at=now,
+                available_at=available_at,
+                ready_at=max(available_at, now),
+                state=SCHEDULED if available_at > now else READY,
+                retry_until=_after(available_at, new.retry_for),
+            )
+            stored.add(new.id)
+        return stored
+
+    # A worker's turn
+
+    def queues(self) -> list[str]:
+        with self._lock:
+            return sorted({job.new.queue for job in self._jobs.values()})
+
+    def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
+        moment = _moment(now)
+        with self._lock:
+            due = (job for job in self._in(queue, SCHEDULED) if job.available_at <= moment)
+            staged = nsmallest(limit, due, key=lambda job: (job.available_at, job.new.id))
+            for job in staged:
+                # Not the due time, or a late job would overtake those that waited in the queue.
+                job.state, job.ready_at = READY, moment
+        self._wake(staged)
+        return len(staged)
+
+    def reserve(
+        self,
+        queue: str,
+        worker: str,
+        limit: ReserveLimit,
+        *,
+        retry_after: float,
+        after: Position | None = None,
+        now: datetime | None = None,
+    ) -> Reserved:
+        moment = _moment(now)
+        with self._lock:
+            found = nsmallest(limit.rows, self._in(queue, READY), key=lambda job: job.position)
+            count = limit.leading(
+                [Candidate(job.new.name, job.attempts, job.new.max_attempts, job.crashes) for job in found]
+            )
+            taken = found[:count]
+            held = []
+            for job in taken:
+                job.state = RESERVED
+                job.attempts += 1
+                job.held = self._reservation(job, worker, count == 1, moment, retry_after)
+                held.append(job.held)
+        return Reserved(held, more=count == limit.rows or count < len(found))
+
+    def _reservation(self, job: _Job, worker: str, alone: bool, now: datetime, retry_after: float) -> Reservation:
+        return Reservation(
+            id=job.new.id,
+            token=uuid4(),
+            worker=worker,
+            connection=self.alias,
+            queue=job.new.queue,
+            name=job.new.name,
+            payload=job.new.payload,
+            format=job.new.format,
+            rank=job.new.rank,
+            attempt=job.attempts,
+            max_attempts=job.new.max_attempts,
+            exceptions=job.exceptions,
+            crashes=job.crashes,
+            alone=alone,
+            ready_at=job.ready_at,
+            created_at=job.created_at,
+            reserved_at=now,
+            reserved_until=now + timedelta(seconds=retry_after),
+            retry_until=job.retry_until,
+            metadata=job.new.metadata,
+            masked=job.new.masked,
+        )
+
+    def renew(
+        self,
+        reservations: Collection[Reservation],
+        *,
+        retry_after: float,
+        now: datetime | None = None,
+    ) -> set[UUID]:
+        moment = _moment(now)
+        lost = set()
+        with self._lock:
+            for reservation in reservations:
+                job = self._ours(reservation)
+                if job is None or job.held is None:
+                    lost.add(reservation.id)
+                else:
+                    until = moment + timedelta(seconds=retry_after)
+                    job.held = replace(job.held, reserved_until=until)
+        return lost
+
+    def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
+        with self._lock:
+            held = [job for job in map(self._ours, reservations) if job is not None]
+            self._hand_back(held)
+        self._wake(held)
+        return {job.new.id for job in held}
+
+    def release_worker(self, worker: str, *, now: datetime | None = None) -> int:
+        with self._lock:
+            held = [job for job in self._jobs.values() if job.held and job.held.worker == worker]
+            self._hand_back(held)
+        self._wake(held)
+        return len(held)
+
+    def _hand_back(self, jobs: Iterable[_Job]) -> None:
+        for job in jobs:
+            job.attempts -= 1
+            job.state, job.held = READY, None
+
+    def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
+        moment = _moment(now)
+        ours = set()
+        with self._lock:
+            for settlement in settlements:
+                job = self._ours(settlement.reservation)
+                if job is not None:
+                    ours.add(job.new.id)
+                    self._settle(job, settlement, moment)
+        self._wake(ours)
+        return ours
+
+    def _settle(self, job: _Job, settlement: Settlement, now: datetime) -> None:
+        if isinstance(settlement, Complete):
+            del self._jobs[job.new.id]
+            self._push(settlement.then, now)
+        elif isinstance(settlement, Release):
+            if settlement.record is None:
+                job.attempts -= 1
+            else:
+                job.exceptions += 1
+                job.errors = job.errors.plus(settlement.record)
+            state = SCHEDULED if settlement.delay > 0 else READY
+            job.put_back(now + timedelta(seconds=settlement.delay), state)
+        else:
+            self._bury(job, settlement.record, now)
+
+    def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
+        moment = _moment(now)
+        with self._lock:
+            held = (job.held for job in self._jobs.values() if job.held)
+            expired = nsmallest(
+                limit,
+                (reservation for reservation in held if reservation.reserved_until <= moment),
+                key=lambda reservation: (reservation.reserved_until, reservation.id),
+            )
+            rescued = [self._rescue(lost, max_attempts, moment) for lost in expired]
+        self._wake(rescued)
+        return rescued
+
+    def _rescue(self, lost: Reservation, max_attempts: int, now: datetime) -> Rescued:
+        job = self._jobs[lost.id]
+        limit = max_attempts if lost.max_attempts is None else lost.max_attempts
+        decision = verdict(
+            alone=lost.alone,
+            attempts=lost.attempt,
+            max_attempts=limit,
+            retry_until=lost.retry_until,
+            now=now,
+        )
+        record = unfinished(lost.attempt, lost.worker, lost.reserved_at, now)
+        if decision == "dead_letter":
+            self._bury(job, record, now)
+        else:
+            if decision == "give_back":
+                job.attempts -= 1
+            else:
+                job.errors = job.errors.plus(record)
+            job.crashes += 1
+            job.state, job.held, job.ready_at = READY, None, now
+        return Rescued(
+            id=lost.id,
+            name=lost.name,
+            queue=lost.queue,
+            attempt=lost.attempt,
+            max_attempts=limit,
+            worker=lost.worker,
+            record=None if decision == "give_back" else record,
+            dead_lettered=decision == "dead_letter",
+        )
+
+    def _bury(self, job: _Job, record: AttemptRecord, now: datetime) -> None:
+        del self._jobs[job.new.id]
+        job.state, job.held = FAILED, None
+        job.errors = job.errors.plus(record)
+        number = next(self._numbers)
+        self._dead[number] = _DeadLetter(job, number, record, now)
+
+    def _ours(self, reservation: Reservation) -> _Job | None:
+        job = self._jobs.get(reservation.id)
+        ours = job is not None and job.held is not None and job.held.token == reservation.token
+        return job if ours else None
+
+    def _in(self, queue: str, state: str) -> Iterable[_Job]:
+        return (job for job in self._jobs.values() if job.state == state and job.new.queue == queue)
+
+    # What people do
+
+    def cancel(self, job_id: UUID) -> JobRecord | None:
+        with self._lock:
+            job = self._jobs.get(job_id)
+            if job is None or job.held:
+                return None
+            del self._jobs[job_id]
+            return _record(job, self.alias)
+
+    def clear(self, queue: str, *, limit: int) -> int:
+        with self._lock:
+            idle = (job_id for job_id, job in self._jobs.items() if job.new.queue == queue and not job.held)
+            cleared = list(itertools.islice(idle, limit))
+            for job_id in cleared:
+                del self._jobs[job_id]
+        return len(cleared)
+
+    def get(self, job_id: UUID) -> JobRecord | None:
+        with self._lock:
+            job = self._jobs.get(job_id)
+            if job is not None:
+                return _record(job, self.alias)
+            for dead in self._dead.values():
+                if dead.job.new.id == job_id:
+                    return _failed_record(dead, self.alias)
+        return None
+
+    def peek(self, queue: str, *, limit: int) -> list[JobRecord]:
+        with self._lock:
+            first = nsmallest(limit, self._in(queue, READY), key=lambda job: job.position)
+            return [_record(job, self.alias) for job in first]
+
+    def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
+        moment = _moment(now)
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        oldest: dict[str, float] = {}
+        with self._lock:
+            for job in (*self._jobs.values(), *(dead.job for dead in self._dead.values())):
+                queue = job.new.queue
+                counts[queue][job.state] += 1
+                if job.state == READY:
+                    waited = (moment - job.ready_at).total_seconds()
+                    oldest[queue] = max(waited, oldest.get(queue, 0.0))
+        return {queue: QueueSize(**states, oldest=oldest.get(queue)) for queue, states in counts.items()}
+
+    # Dead letters
+
+    def failed(
+        self,
+        *,
+        numbers: Collection[int] | None = None,
+        job_id: UUID | None = None,
+        ending: str | None = None,
+        queue: str | None = None,
+        up_to: int | None = None,
+        after: int = 0,
+        newest_first: bool = False,
+        limit: int = 500,
+    ) -> list[FailedSummary]:
+        with self._lock:
+            found = [
+                dead
+                for number, dead in self._dead.items()
+                if number > after
+                and (up_to is None or number <= up_to)
+                and (numbers is None or number in numbers)
+                and (job_id is None or dead.job.new.id == job_id)
+                and (ending is None or str(dead.job.new.id).endswith(ending.lower()))
+                and (queue is None or dead.job.new.queue == queue)
+            ]
+            found.sort(key=lambda dead: dead.number, reverse=newest_first)
+            return [_summary(dead, self.alias) for dead in found[:limit]]
+
+    def failed_count(self, *, queue: str | None = None) -> int:
+        with self._lock:
+            return sum(queue in {None, dead.job.new.queue} for dead in self._dead.values())
+
+    def last_failed_number(self) -> int:
+        with self._lock:
+            return max(self._dead, default=0)
+
+    def retry(self, retry_for: Mapping[int, float | None], *, now: datetime | None = None) -> set[int]:
+        moment = _moment(now)
+        with self._lock:
+            found = self._dead.keys() & retry_for.keys()
+            for number in found:
+                job = self._dead.pop(number).job
+                job.attempts = job.exceptions = job.crashes = 0
+                job.retries += 1
+                job.retry_until = _after(moment, retry_for[number])
+                job.put_back(moment)
+                self._jobs[job.new.id] = job
+        self._wake(found)
+        return found
+
+    def forget(self, numbers: Iterable[int]) -> set[int]:
+        with self._lock:
+            found = self._dead.keys() & set(numbers)
+            for number in found:
+                del self._dead[number]
+        return found
+
+    # Waiting
+
+    def wait(self, waiter: Waiter, seconds: float) -> None:
+        with self._lock:
+            self._waiters.append(waiter)
+        try:
+            waiter.wait(seconds)
+        finally:
+            with self._lock:
+                self._waiters.remove(waiter)
+
+    def _wake(self, moved: Collection[object]) -> None:
+        """Called without the lock, which a waiter that wakes up wants at once."""
+        if moved:
+            for waiter in tuple(self._waiters):
+                waiter.wake()
+
+    def problems(self) -> list[str]:
+        return [
+            f"The queue connection {self.alias!r} keeps its jobs in the memory of the process "
+            "that dispatched them, where a worker of another process does not see them; use the "
+            'driver "database".'
+        ]
+
+
+def _moment(now: datetime | None) -> datetime:
+    return datetime.now(UTC) if now is None else now
+
+
+def _after(moment: datetime, seconds: float | None) -> datetime | None:
+    return None if seconds is None else moment + timedelta(seconds=seconds)
+
+
+def _record(job: _Job, connection: str) -> JobRecord:
+    return JobRecord(
+        id=job.new.id,
+        connection=connection,
+        queue=job.new.queue,
+        name=job.new.name,
+        state=job.state,
+        payload=job.new.payload,
+        format=job.new.format,
+        priority=-job.new.rank,
+        attempts=job.attempts,
+        max_attempts=job.new.max_attempts,
+        created_at=job.created_at,
+        available_at=job.available_at,
+        ready_at=job.ready_at,
+        reserved_until=job.held.reserved_until if job.held else None,
+        worker=job.held.worker if job.held else "",
+        errors=job.errors,
+        metadata=job.new.metadata,
+        masked=job.new.masked,
+        retries=job.retries,
+    )
+
+
+def _failed_record(dead: _DeadLetter, connection: str) -> JobRecord:
+    return replace(
+        _record(dead.job, connection),
+        ready_at=None,
+        number=dead.number,
+        exception_class=dead.record.exception_class,
+        exception_message=dead.record.message,
+        failed_at=dead.failed_at,
+    )
+
+
+def _summary(dead: _DeadLetter, connection: str) -> FailedSummary:
+    return FailedSummary(
+        number=dead.number,
+        id=dead.job.new.id,
+        connection=connection,
+        queue=dead.job.new.queue,
+        name=dead.job.new.name,
+        attempts=dead.job.attempts,
+        max_attempts=dead.job.new.max_attempts,
+        exception_class=dead.record.exception_class,
+        exception_message=dead.record.message,
+        retries=dead.job.retries,
+        failed_at=dead.failed_at,
+    )

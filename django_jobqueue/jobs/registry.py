@@ -1,0 +1,62 @@
+"""The registry: which handler runs a job of which name. Nothing is imported because a stored row names it."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from threading import Lock
+
+from ..exceptions import InvalidOption, UnknownJob
+from .definition import Definition, origin
+
+
+class Registry:
+    def __init__(self) -> None:
+        self._definitions: dict[str, Definition] = {}
+        self._lock = Lock()
+
+    def register(self, definition: Definition) -> None:
+        """Add a definition; a second function under one name is refused, the same one imported again replaces itself."""
+        with self._lock:
+            known = self._definitions.get(definition.name)
+            if known is not None and origin(known.func) != origin(definition.func):
+                raise InvalidOption(
+                    f"Two handlers have the name {definition.name!r}: {_where(known)} and {_where(definition)}. "
+                    'Give one of them another: @job(name="…").'
+                )
+            self._definitions[definition.name] = definition
+
+    def unregister(self, name: str) -> None:
+        with self._lock:
+            self._definitions.pop(name, None)
+
+    def find(self, name: str) -> Definition | None:
+        return self._definitions.get(name)
+
+    def get(self, name: str) -> Definition:
+        """The definition of a name; UnknownJob, with the nearest names, when there is none."""
+        definition = self._definitions.get(name)
+        if definition is None:
+            raise UnknownJob(self._unknown(name))
+        return definition
+
+    def definitions(self) -> list[Definition]:
+        """All definitions, by name."""
+        return [self._definitions[name] for name in sorted(self._definitions)]
+
+    def _unknown(self, name: str) -> str:
+        near = get_close_matches(name, list(self._definitions), n=3, cutoff=0.5)
+        hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+        return (
+            f"No handler is registered under the name {name!r}.{hint} Handlers are functions with @job in the "
+            'modules that JOBQUEUE["MODULES"] names (jobs.py of every installed app, unless set).'
+        )
+
+
+def _where(definition: Definition) -> str:
+    code = getattr(definition.func, "__code__", None)
+    line = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    module, qualified = origin(definition.func)[:2]
+    return f"{module}.{qualified}{line}"
+
+
+registry = Registry()

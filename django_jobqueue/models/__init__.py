@@ -1,0 +1,9 @@
+"""The tables. Only drivers, the admin and checks may import them."""
+
+from __future__ import annotations
+
+from .failed_job import FailedJob
+from .fields import ClockField, StoreNow
+from .job import Job
+
+__all__ = ["ClockField", "FailedJob", "Job", "StoreNow"]

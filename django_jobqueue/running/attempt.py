@@ -1,0 +1,132 @@
+"""One attempt's facts: which job, by which limits, since when; and how it ended."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ..jobs.definition import Definition, Unset
+from ..jobs.errors import class_path, message_of, traceback_of
+from ..jobs.records import AttemptRecord, Complete, Fail, Release, Reservation, Settlement
+from ..jobs.retry import GiveUp, Policy, decide
+from .options import WorkerOptions
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A reserved job that is being run; ``definition`` is None for an unknown name.
+
+    The store's clock is read off the reservation, and moved on by the monotonic clock since it arrived.
+    """
+
+    job: Reservation
+    options: WorkerOptions
+    definition: Definition | None
+    reserved: float
+    started: float = field(default_factory=time.monotonic)
+    secrets: list[str] = field(default_factory=list)
+
+    @property
+    def max_attempts(self) -> int:
+        return self.options.max_attempts if self.job.max_attempts is None else self.job.max_attempts
+
+    @property
+    def is_atomic(self) -> bool:
+        return self.definition is not None and self.definition.atomic
+
+    @property
+    def timeout(self) -> float | None:
+        if self.definition is None or isinstance(self.definition.timeout, Unset):
+            return self.options.timeout
+        return self.definition.timeout
+
+    @property
+    def settles_alone(self) -> bool:
+        """Whether a completed job is not to wait for others of its slice."""
+        own = self.definition.settle if self.definition is not None else None
+        return self.job.alone or (own or self.options.settle) == "each"
+
+    @property
+    def started_at(self) -> datetime:
+        return self.job.reserved_at + timedelta(seconds=self.started - self.reserved)
+
+    @property
+    def waited(self) -> float:
+        """Seconds from the time the job became runnable to its start."""
+        return max(0.0, (self.started_at - self.job.ready_at).total_seconds())
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The arguments that all signals of a run have in common."""
+        job = self.job
+        return {
+            "id": job.id,
+            "name": job.name,
+            "queue": job.queue,
+            "connection": job.connection,
+            "attempt": job.attempt,
+            "max_attempts": self.max_attempts,
+        }
+
+    def record(self, error: BaseException) -> AttemptRecord:
+        return AttemptRecord(
+            number=self.job.attempt,
+            worker=self.job.worker,
+            started=self.started_at.astimezone(UTC).isoformat(),
+            waited=round(self.waited, 6),
+            ran=round(self.elapsed, 6),
+            exception_class=class_path(error),
+            message=message_of(error, self.secrets),
+            traceback=traceback_of(error, self.secrets),
+        )
+
+    def conclude(self, error: BaseException) -> Release | Fail:
+        """What follows this attempt, which failed."""
+        decision = decide(
+            self._policy(),
+            attempt=self.job.attempt,
+            exceptions=self.job.exceptions + 1,
+            error=error,
+            now=self.started_at + timedelta(seconds=self.elapsed),
+        )
+        record = self.record(error)
+        if isinstance(decision, GiveUp):
+            return Fail(self.job, record)
+        return Release(self.job, decision.delay, record)
+
+    def end(self, settlement: Settlement, *, is_settled: bool = False) -> Ended:
+        at_once = self.settles_alone or not isinstance(settlement, Complete)
+        return Ended(self, settlement, self.elapsed, is_settled, at_once)
+
+    def _policy(self) -> Policy:
+        """Of an unknown name only the settings are known."""
+        options, definition = self.options, self.definition
+        backoff = options.fallback_backoff if options.backoff is None else options.backoff
+        if definition is None:
+            return Policy(max_attempts=self.max_attempts, backoff=backoff, retry_until=self.job.retry_until)
+        return Policy(
+            max_attempts=self.max_attempts,
+            backoff=backoff if definition.backoff is None else definition.backoff,
+            fallback=options.fallback_backoff,
+            retry_on=definition.retry_on,
+            give_up_on=definition.give_up_on,
+            max_exceptions=definition.max_exceptions,
+            retry_until=self.job.retry_until,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that is over, and what the store is told, unless it ``is_settled`` already."""
+
+    attempt: Attempt
+    settlement: Settlement
+    elapsed: float
+    is_settled: bool
+    settle_at_once: bool

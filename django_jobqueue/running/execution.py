@@ -1,0 +1,141 @@
+"""The heart: one attempt of one job, as the list of steps in the order in which they happen.
+
+``execute`` does not end because of what a job did: whatever a handler raises, ``sys.exit`` and KeyboardInterrupt
+included, is how its attempt ended. An atomic job is settled here, in its own transaction; every other is handed
+to the desk, which settles by the slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import transaction
+
+from ..drivers import Driver
+from ..exceptions import InvalidConnection, JobQueueError, ReservationLost
+from ..jobs.context import FailedByHandler, JobContext, ReleaseRequest, running_job
+from ..jobs.definition import Definition
+from ..jobs.payloads import decode, values_at
+from ..jobs.records import Complete, Fail, Release, Reservation, Settlement
+from ..jobs.registry import registry
+from ..signals import job_starting
+from .attempt import Attempt, Ended
+from .desk import Desk
+from .options import WorkerOptions
+from .surroundings import finish, run_clean
+
+
+def execute(job: Reservation, driver: Driver, desk: Desk, options: WorkerOptions, reserved: float) -> float:
+    """Run one reserved job and see to it that its end is settled; return how many seconds it ran.
+
+    ``reserved`` is the moment of ``time.monotonic()`` at which the reservation arrived. Raises the store's
+    outages only; what was to be settled then stays with the desk.
+    """
+    attempt = Attempt(job, options, registry.find(job.name), reserved)
+    _announce_start(attempt, driver)
+    ended = _run_atomic(attempt, driver, desk) if attempt.is_atomic else _run(attempt, desk)
+    desk.hand_in(ended)
+    return ended.elapsed
+
+
+def _run(attempt: Attempt, desk: Desk) -> Ended:
+    settlement: Settlement = Complete(attempt.job)
+    try:
+        run_clean(_handler_call(attempt, desk))
+    except BaseException as error:
+        settlement = _settlement_of(error, attempt)
+    return attempt.end(settlement)
+
+
+def _run_atomic(attempt: Attempt, driver: Driver, desk: Desk) -> Ended:
+    """Commit the handler's writes and the job's end together, or neither.
+
+    The row's lock is the lease, held to the end. A handler that raises undoes its own writes only. Where the
+    transaction itself is gone, or was left open, the end is handed to the desk, fenced by the token like any other.
+    """
+    settlement: Settlement | None = None
+    committed: list[bool] = []
+
+    def in_one_transaction() -> None:
+        nonlocal settlement
+        with transaction.atomic(using=database):
+            transaction.on_commit(lambda: committed.append(True), using=database)
+            if not driver.lock(attempt.job):
+                raise ReservationLost(f"The job {attempt.job.id} was taken by another worker before it started.")
+            try:
+                with transaction.atomic(using=database):
+                    call()
+            except BaseException as error:
+                settlement = _settlement_of(error, attempt)
+            driver.settle([settlement or Complete(attempt.job)])
+
+    try:
+        database = _joinable_database(driver, attempt)
+        is_outermost = not driver.in_transaction()
+        call = _handler_call(attempt, desk)
+        run_clean(in_one_transaction)
+        if is_outermost and not committed:
+            raise JobQueueError(f"The atomic job {attempt.job.name!r} left a transaction open; it was rolled back.")
+    except ReservationLost:
+        return attempt.end(Complete(attempt.job))  # refused by the fence, and counted as lost
+    except BaseException as error:
+        if not committed:
+            return attempt.end(settlement or _settlement_of(error, attempt))
+        # An on_commit callback: the effects are there to stay, so that another attempt would double them.
+        settlement = Fail(attempt.job, attempt.record(error))
+        driver.bury(attempt.job, settlement.record)
+    return attempt.end(settlement or Complete(attempt.job), is_settled=True)
+
+
+def _handler_call(attempt: Attempt, desk: Desk) -> Callable[[], Any]:
+    """The call that runs the handler; raises what makes the attempt fail before it."""
+    job = attempt.job
+    if job.attempt > attempt.max_attempts:
+        raise JobQueueError(f"Reserved {job.attempt} times; {attempt.max_attempts} attempts are allowed.")
+    definition = attempt.definition or registry.get(job.name)
+    args, kwargs = decode(job.payload, job.format)
+    attempt.secrets = values_at(job.masked, args, kwargs)
+    context = JobContext(
+        id=job.id,
+        name=job.name,
+        queue=job.queue,
+        attempt=job.attempt,
+        max_attempts=attempt.max_attempts,
+        connection=job.connection,
+        started_at=attempt.started_at,
+        timeout=attempt.timeout,
+        stop_asked=lambda: desk.asks_to_stop(job),
+        stored_payload=job.payload,
+        stored_metadata=job.metadata,
+        format=job.format,
+    )
+
+    def call() -> Any:
+        running_job.set(context)
+        return finish(definition.call(context, args, kwargs))
+
+    return call
+
+
+def _settlement_of(error: BaseException, attempt: Attempt) -> Release | Fail:
+    """What a raised error makes of the job; nothing of the error itself is kept, only its text."""
+    if isinstance(error, ReleaseRequest):
+        return Release(attempt.job, error.delay)
+    if isinstance(error, FailedByHandler):
+        return Fail(attempt.job, attempt.record(error))
+    return attempt.conclude(error)
+
+
+def _joinable_database(driver: Driver, attempt: Attempt) -> str:
+    if not driver.supports_transactions or driver.database is None:
+        raise InvalidConnection(
+            f"The job {attempt.job.name!r} is atomic, but the connection {driver.alias!r} is no database that its "
+            "transaction could include; dispatch it to one that is, or drop atomic=True."
+        )
+    return driver.database
+
+
+def _announce_start(attempt: Attempt, driver: Driver) -> None:
+    if job_starting.receivers:
+        job_starting.send_robust(type(driver), waited=attempt.waited, **attempt.identity)

@@ -1,0 +1,74 @@
+"""A store that is out of reach: logged once, tried again with growing pauses, and said to be back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..drivers import Driver
+
+logger = logging.getLogger("django_jobqueue")
+
+
+class StoreHealth:
+    """What one loop knows of one store."""
+
+    def __init__(self, driver: Driver, first_pause: float, longest_pause: float) -> None:
+        self.driver = driver
+        self._first_pause = first_pause
+        self._longest_pause = longest_pause
+        self._pause = first_pause
+        self._down_since: float | None = None
+        self._next_try = 0.0
+
+    @property
+    def is_down(self) -> bool:
+        return self._down_since is not None
+
+    @property
+    def may_try(self) -> bool:
+        """Whether the store is up, or its pause is over."""
+        return self._down_since is None or time.monotonic() >= self._next_try
+
+    def seconds_to_next_try(self) -> float:
+        return max(0.0, self._next_try - time.monotonic()) if self.is_down else 0.0
+
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """Use the store; its outages end the block silently, all else is raised."""
+        try:
+            yield
+        except self.driver.outages as error:
+            if not self.driver.is_busy(error):
+                self._fails(error)
+        else:
+            self._works()
+
+    def _fails(self, error: BaseException) -> None:
+        self.driver.close()
+        now = time.monotonic()
+        if self._down_since is None:
+            self._down_since, self._pause = now, self._first_pause
+            logger.error(
+                "store %r is not reachable: %s",
+                self.driver.alias,
+                " ".join(str(error).split()),
+                extra={"event": "store_lost", "connection": self.driver.alias},
+            )
+        else:
+            self._pause = min(self._pause * 2, self._longest_pause)
+        self._next_try = now + self._pause
+
+    def _works(self) -> None:
+        if self._down_since is None:
+            return
+        seconds = time.monotonic() - self._down_since
+        self._down_since = None
+        logger.warning(
+            "store %r is back after %.0f s",
+            self.driver.alias,
+            seconds,
+            extra={"event": "store_back", "connection": self.driver.alias},
+        )

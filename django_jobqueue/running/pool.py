@@ -1,0 +1,108 @@
+"""One process: as many loops as were asked for, one shutdown, merged counts.
+
+With one loop it runs in the calling thread. A loop that ends by itself is logged and replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import RLock, Thread
+
+from .budget import Budget
+from .options import WorkerOptions, WorkerStats
+from .stopping import Stopping
+from .surroundings import close_connections
+from .worker import Worker
+
+logger = logging.getLogger("django_jobqueue")
+
+# A loop that ends at once, again and again, must not fill the log.
+REPLACE_PAUSE = 1.0
+
+
+class Pool:
+    """``abandon`` is called with an exit code once every loop that has not ended was given up: its handlers still run."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        *,
+        stopping: Stopping | None = None,
+        abandon: Callable[[int], None] = lambda code: None,
+    ) -> None:
+        self.options = options
+        self.stopping = stopping or Stopping()
+        self._abandon = abandon
+        self._budget = Budget(options.max_jobs)
+        self._lock = RLock()
+        self._running: set[Worker] = set()
+        self._abandoned: set[Worker] = set()
+        self._stats = WorkerStats()
+        self._threads: list[Thread] = []
+
+    def run(self) -> WorkerStats:
+        """Work until told to stop; return the merged counts."""
+        if self.options.workers == 1:
+            self._keep_running()
+        else:
+            self.start()
+            self.join()
+        return self._stats
+
+    def start(self) -> None:
+        """Run every loop in a thread of its own, and return."""
+        for number in range(self.options.workers):
+            thread = Thread(target=self._run_thread, name=f"jobqueue-worker-{number + 1}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the threads, each at most ``timeout`` seconds."""
+        for thread in self._threads:
+            thread.join(timeout)
+
+    def _run_thread(self) -> None:
+        try:
+            self._keep_running()
+        finally:
+            close_connections()
+
+    def _keep_running(self) -> None:
+        waiter = self.stopping.waiter()
+        while not self._run_one() and not waiter.wait(REPLACE_PAUSE):
+            pass
+        self.stopping.dismiss(waiter)
+
+    def _run_one(self) -> bool:
+        """Run one loop to its end; return whether it ended because it was told to."""
+        worker = self._make()
+        with self._lock:
+            self._running.add(worker)
+        try:
+            worker.run()
+        except Exception:
+            logger.exception("A worker loop ended by itself; it is replaced.", extra={"event": "worker_crashed"})
+            return False
+        finally:
+            with self._lock:
+                self._running.discard(worker)
+                self._stats += worker.stats
+                self._leave_if_abandoned()
+        return True
+
+    def _make(self) -> Worker:
+        worker = Worker(
+            self.options, stopping=self.stopping, budget=self._budget, on_abandoned=lambda: self._give_up(worker)
+        )
+        return worker
+
+    def _give_up(self, worker: Worker) -> None:
+        with self._lock:
+            self._abandoned.add(worker)
+            self._leave_if_abandoned()
+
+    def _leave_if_abandoned(self) -> None:
+        """When nothing but abandoned handlers runs, nobody waits for them."""
+        if self._abandoned and self._running <= self._abandoned:
+            self._abandon(128 + self.stopping.signal_number if self.stopping.signal_number else 0)

@@ -1,0 +1,50 @@
+"""Rescue, by every worker, for every queue, whoever reserved: nobody has to be alive in particular."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+from ..drivers import Driver
+from ..drivers.base import RESCUE_LIMIT
+from ..jobs.records import Rescued
+from ..signals import job_failed
+
+logger = logging.getLogger("django_jobqueue")
+
+
+def rescue(driver: Driver, max_attempts: int, now: datetime | None) -> None:
+    """Deal with all reservations that have expired; healthy long jobs, being renewed, never stand in the way."""
+    while True:
+        rescued = driver.rescue(max_attempts=max_attempts, now=now)
+        for job in rescued:
+            _announce(driver, job)
+        if len(rescued) < RESCUE_LIMIT:
+            return
+
+
+def _announce(driver: Driver, job: Rescued) -> None:
+    logger.warning(
+        "job %s %s was rescued: the reservation of worker %s expired",
+        job.name,
+        job.id,
+        job.worker,
+        extra={"event": "job_rescued", "job": job.name, "id": str(job.id), "queue": job.queue},
+    )
+    if job.record is not None:
+        job_failed.send_robust(
+            type(driver),
+            id=job.id,
+            name=job.name,
+            queue=job.queue,
+            connection=driver.alias,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            waited=job.record.waited,
+            elapsed=job.record.ran,
+            exception_class=job.record.exception_class,
+            exception_message=job.record.message,
+            traceback="",
+            dead_lettered=job.dead_lettered,
+            delay=None if job.dead_lettered else 0.0,
+        )

@@ -1,0 +1,104 @@
+"""Being asked to stop, and hearing it in every wait.
+
+A signal handler may interrupt any instruction, also one that holds a lock: asking only sets fields and puts
+to a SimpleQueue, which Python makes safe for that.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from types import FrameType
+
+# The first asks for a clean stop, a second one to stop now; SIGQUIT means now at once. Windows lacks some.
+STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+STOP_NOW_SIGNALS = ("SIGQUIT",)
+
+
+class Stopping:
+    """One process' wish to stop; ``reason`` says why, ``signal_number`` is 0 when no signal asked."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.now = False
+        self.reason = ""
+        self.signal_number = 0
+        self.asked_at = 0.0
+        self._waiters: list[Waiter] = []
+
+    def ask(self, reason: str, signal_number: int = 0, *, now: bool = False) -> None:
+        """Stop cleanly; asked a second time by a signal, or with ``now``, stop without waiting for running jobs."""
+        if self.requested:
+            self.now = self.now or now or bool(signal_number)
+        else:
+            self.reason, self.signal_number, self.asked_at = reason, signal_number, time.monotonic()
+            self.now = now
+            self.requested = True
+        for waiter in self._waiters:
+            waiter.wake()
+
+    def waiter(self) -> Waiter:
+        waiter = Waiter(self)
+        self._waiters = [*self._waiters, waiter]
+        return waiter
+
+    def dismiss(self, waiter: Waiter) -> None:
+        self._waiters = [other for other in self._waiters if other is not waiter]
+
+
+class Waiter:
+    """One thread's waits: each ends early by a stop, or by ``wake()`` from any thread or signal handler."""
+
+    def __init__(self, stopping: Stopping) -> None:
+        self._stopping = stopping
+        self._wakes: SimpleQueue[None] = SimpleQueue()
+
+    def wake(self) -> None:
+        self._wakes.put(None)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until woken, at most ``seconds``; return whether a stop was asked for. A stop never lets it wait."""
+        if not self._stopping.requested:
+            self.pause(seconds)
+        return self._stopping.requested
+
+    def pause(self, seconds: float | None) -> bool:
+        """Wait until woken, at most ``seconds``, also while stopping; return whether it was woken."""
+        try:
+            self._wakes.get(timeout=None if seconds is None else max(0.0, seconds))
+        except Empty:
+            return False
+        while not self._wakes.empty():
+            self._wakes.get()
+        return True
+
+
+@contextmanager
+def obeying_signals(stopping: Stopping) -> Iterator[None]:
+    """Let signals ask for a stop, in the main thread only, and restore the handlers at the end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.ask(signal.Signals(number).name, number)
+
+    def stop_now(number: int, frame: FrameType | None) -> None:
+        stopping.ask(signal.Signals(number).name, number, now=True)
+
+    handlers = {name: stop for name in STOP_SIGNALS} | {name: stop_now for name in STOP_NOW_SIGNALS}
+    before = {}
+    for name, handler in handlers.items():
+        number = getattr(signal, name, None)
+        # A process started in the background of a shell, or by nohup, has signals ignored on purpose.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

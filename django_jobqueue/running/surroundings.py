@@ -1,0 +1,88 @@
+"""A handler sees clean state, and what it leaves behind does not reach the next one.
+
+Each job runs in an empty ``contextvars`` context: language, time zone, decimal precision and whatever else lives
+there begin with their defaults and end with the job. Database connections are the thread's, so they are put right.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Any, TypeVar
+
+from asgiref.sync import async_to_sync
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+T = TypeVar("T")
+
+logger = logging.getLogger("django_jobqueue")
+
+
+def run_clean(work: Callable[[], T]) -> T:
+    """Call ``work`` in surroundings of its own; transactions that it leaves open are rolled back, and logged."""
+    outer = {connection.alias for connection in _opened() if connection.in_atomic_block}
+    try:
+        return Context().run(work)
+    finally:
+        for connection in _opened():
+            if connection.alias not in outer:
+                _put_right(connection)
+
+
+def finish(result: Any) -> Any:
+    """What a handler returned, awaited in this thread when it is awaitable."""
+    return async_to_sync(_await)(result) if inspect.isawaitable(result) else result
+
+
+async def _await(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+def refresh_connections() -> None:
+    """Before a wait or a batch: close what is unusable or has reached a positive CONN_MAX_AGE.
+
+    An age of 0 means one request in Django, and would mean one poll here; such connections are kept.
+    """
+    for connection in _opened():
+        if not connection.in_atomic_block:
+            if connection.close_at is not None and connection.settings_dict["CONN_MAX_AGE"]:
+                if time.monotonic() >= connection.close_at:
+                    connection.close()
+            connection.health_check_done = False
+
+
+def close_connections() -> None:
+    """At the end of a thread."""
+    for connection in _opened():
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def _opened() -> list[BaseDatabaseWrapper]:
+    return [connection for connection in connections.all(initialized_only=True) if connection.connection is not None]
+
+
+def _put_right(connection: BaseDatabaseWrapper) -> None:
+    if connection.queries_log:
+        connection.queries_log.clear()
+    if connection.in_atomic_block:
+        logger.warning(
+            "A job left a transaction on %r open; it was rolled back. Use transaction.atomic() as a context manager.",
+            connection.alias,
+        )
+        connection.close()
+        connection.connect()
+    elif connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
+        logger.warning(
+            "A job left autocommit of %r switched; what it had not committed was rolled back.", connection.alias
+        )
+        connection.close()
+    elif connection.errors_occurred:
+        if connection.is_usable():
+            connection.errors_occurred = False
+        else:
+            connection.close()

@@ -1,0 +1,302 @@
+"""The loop: rescue and stage by the clock, reserve, run, settle, wait; until asked to stop.
+
+It ends because of what it was told only: neither what a job did nor what the store does ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from django.dispatch import Signal
+
+from ..drivers import Driver, connections
+from ..exceptions import InvalidConnection
+from ..jobs.records import Reserved, ReserveLimit
+from ..signals import worker_started, worker_stopped, worker_stopping
+from .budget import Budget
+from .desk import Desk
+from .execution import execute
+from .hand import Hand
+from .keeper import Keeper, by_driver
+from .lanes import MOST_ROWS, Averages, Lane, Lanes
+from .options import EVERY_QUEUE, WorkerOptions, WorkerStats
+from .outages import StoreHealth
+from .rescuing import rescue
+from .stopping import Stopping
+from .surroundings import refresh_connections
+
+logger = logging.getLogger("django_jobqueue")
+
+RESCUE_INTERVAL = 1.0
+MAX_HOST = 80
+
+
+def new_identity() -> str:
+    """Who holds a reservation: host and process for people, a random part because both are used again."""
+    host = "".join(character for character in socket.gethostname() if character.isprintable())[:MAX_HOST]
+    return f"{host}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def drivers_of(options: WorkerOptions) -> list[Driver]:
+    """The connections that a worker serves; raises InvalidConnection for one that it cannot."""
+    if options.connections is not None:
+        found = [connections[alias] for alias in options.connections]
+        private = [driver.alias for driver in found if not driver.is_shared]
+        if private:
+            raise InvalidConnection(
+                f"The queue connection {private[0]!r} lives in the memory of one process, where no worker of another "
+                "process finds its jobs. Run them there: Worker(...).work_once()."
+            )
+        return found
+    return [driver for driver in connections.all() if driver.is_shared]
+
+
+class Worker:
+    """One loop. ``options`` says what it serves; ``budget`` counts the attempts of the whole process."""
+
+    def __init__(
+        self,
+        options: WorkerOptions | None = None,
+        *,
+        drivers: list[Driver] | None = None,
+        stopping: Stopping | None = None,
+        budget: Budget | None = None,
+        on_abandoned: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.options = options or WorkerOptions.from_settings()
+        self.identity = new_identity()
+        self.stats = WorkerStats()
+        self.stopping = stopping or Stopping()
+        self.drivers = drivers_of(self.options) if drivers is None else drivers
+        self._budget = budget or Budget(self.options.max_jobs)
+        self._waiter = self.stopping.waiter()
+        strict = None if EVERY_QUEUE in self.options.queues else self.options.queues
+        self._lanes = Lanes(self.drivers, strict)
+        self._averages = Averages()
+        self._hand = Hand()
+        self._desk = Desk(self.stats, lambda: self.stopping.requested)
+        self._keeper = Keeper(self._hand, self._desk, self.stopping, self.options, on_abandoned)
+        self._health = {
+            driver.alias: StoreHealth(driver, self.options.sleep, self.options.error_backoff_cap)
+            for driver in self.drivers
+        }
+        self._rescue_at = self._stage_at = 0.0
+
+    # The loop
+
+    def run(self) -> WorkerStats:
+        """Work until told to stop; return what was done."""
+        self._send(worker_started, queues=list(self.options.queues))
+        ends_at = None if self.options.max_time is None else time.monotonic() + self.options.max_time
+        reason = None
+        try:
+            while (reason := self._reason_to_stop(ends_at)) is None:
+                refresh_connections()
+                self._settle_what_waits()
+                if self._turn():
+                    continue
+                if self.options.stop_when_empty and self._all_reachable():
+                    reason = "empty"
+                    break
+                self._wait(ends_at)
+        finally:
+            self._send(worker_stopping, reason=reason or "error")
+            self._give_back()
+            self._send(worker_stopped, reason=reason or "error", stats=self.stats)
+        return self.stats
+
+    def work_once(self, now: datetime | None = None) -> bool:
+        """Rescue, stage, reserve and run at most one job, in this order, and in this thread only.
+
+        Returns whether there was a job. ``now`` is the store's time where a caller owns the clock; the store's
+        outages are raised.
+        """
+        for driver in self.drivers:
+            rescue(driver, self.options.max_attempts, now)
+            self._lanes.discover(driver)
+            for lane in self._lanes.of(driver):
+                driver.stage(lane.queue, now=now)
+        for lane in self._lanes.in_turn():
+            limit = ReserveLimit(rows=1, max_attempts=self.options.max_attempts)
+            reserved = lane.driver.reserve(
+                lane.queue, self.identity, limit, retry_after=self.options.retry_after, now=now
+            )
+            if reserved.jobs:
+                self._hand.fill(reserved.jobs)
+                self._run_jobs(lane, len(reserved.jobs))
+                self._desk.flush()
+                return True
+        return False
+
+    def _reason_to_stop(self, ends_at: float | None) -> str | None:
+        if self.stopping.requested:
+            return self.stopping.reason
+        if ends_at is not None and time.monotonic() >= ends_at:
+            return "max_time"
+        if self._budget.is_spent:
+            return "max_jobs"
+        return None
+
+    def _turn(self) -> bool:
+        """Look at every queue once; return whether there was anything to do."""
+        self._rescue_when_due()
+        staged = self._stage_when_due()
+        if self._reserve_and_run():
+            return True
+        if staged is None:
+            # A batch that was not full, or none: what became due meanwhile is staged before the next look.
+            self._stage_at = 0.0
+            return True
+        return staged > 0
+
+    def _reserve_and_run(self) -> bool:
+        """Reserve from the first queue that has something, and run it; return whether there may be more to do."""
+        for lane in self._lanes.in_turn():
+            health = self._health[lane.driver.alias]
+            if not health.may_try:
+                continue
+            limit = lane.limit(self._most_rows(lane), self.options.max_attempts, self._averages)
+            granted = self._budget.take(limit.rows)
+            if not granted:
+                return False
+            reserved = Reserved([], more=False)
+            with health.reaching():
+                reserved = lane.driver.reserve(
+                    lane.queue,
+                    self.identity,
+                    replace(limit, rows=granted),
+                    retry_after=self.options.retry_after,
+                    after=lane.mark,
+                )
+            self._budget.give_back(granted - len(reserved.jobs))
+            lane.note_reserved(reserved, time.monotonic(), self.options.sleep)
+            if reserved.jobs:
+                self._run_batch(lane, reserved)
+            if reserved.jobs or reserved.more:
+                return True
+        return False
+
+    def _most_rows(self, lane: Lane) -> int:
+        """In a caller's transaction, as in a TestCase, no keeper could hand anything back: one job at a time."""
+        return 1 if lane.driver.in_transaction() else MOST_ROWS
+
+    def _run_batch(self, lane: Lane, reserved: Reserved) -> None:
+        if not reserved.more:
+            self._stage_at = 0.0  # staged again before the next look at the queues
+        self._hand.fill(reserved.jobs)
+        if not lane.driver.in_transaction():
+            self._keeper.watch()
+        with self._health[lane.driver.alias].reaching():
+            self._run_jobs(lane, len(reserved.jobs))
+            self._desk.flush()
+        self._hand_back()
+
+    def _run_jobs(self, lane: Lane, count: int) -> None:
+        """Run what is in hand, to its end or to a stop; an outage of the store ends it too."""
+        arrived = time.monotonic()
+        unbegun = count
+        try:
+            while not self.stopping.requested and (job := self._hand.begin_next()) is not None:
+                unbegun -= 1
+                try:
+                    ran = execute(job, lane.driver, self._desk, self.options, arrived)
+                finally:
+                    self._hand.end()
+                lane.note_run(ran)
+                self._averages.note(job.name, ran)
+        finally:
+            if unbegun:
+                # Handed back, by the keeper or by us: no attempts, and they stand before the mark.
+                self._budget.give_back(unbegun)
+                lane.mark = None
+
+    # By the clock
+
+    def _rescue_when_due(self) -> None:
+        now = time.monotonic()
+        if now < self._rescue_at:
+            return
+        self._rescue_at = now + RESCUE_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
+        for driver in self._reachable():
+            with self._health[driver.alias].reaching():
+                rescue(driver, self.options.max_attempts, None)
+
+    def _stage_when_due(self) -> int | None:
+        """Stage each queue once; return how many jobs became ready, None when it was not time."""
+        now = time.monotonic()
+        if now < self._stage_at:
+            return None
+        self._stage_at = now + self.options.sleep * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
+        staged = 0
+        for driver in self._reachable():
+            with self._health[driver.alias].reaching():
+                self._lanes.discover(driver)
+                for lane in self._lanes.of(driver):
+                    staged += driver.stage(lane.queue)
+        return staged
+
+    def _wait(self, ends_at: float | None) -> None:
+        self._lanes.drop_marks()
+        down = [health.seconds_to_next_try() for health in self._health.values() if health.is_down]
+        pause = self.options.sleep * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
+        if len(down) == len(self._health):
+            pause = max(pause, min(down, default=pause))
+        if ends_at is not None:
+            pause = min(pause, max(0.0, ends_at - time.monotonic()))
+        self._stage_at = 0.0
+        if len(self.drivers) == 1 and not down:
+            self.drivers[0].wait(self._waiter, pause)
+        else:
+            self._waiter.wait(pause)
+
+    # The store
+
+    def _settle_what_waits(self) -> None:
+        """What an outage has left: ended attempts, and jobs that could not be handed back."""
+        self._hand_back()
+        for driver, _jobs in by_driver(self._desk.held()):
+            health = self._health[driver.alias]
+            if health.may_try:
+                with health.reaching():
+                    self._desk.flush()
+
+    def _hand_back(self) -> None:
+        """Return what has not started; what a store in trouble does not take stays, renewed, for another try."""
+        for driver, jobs in by_driver(self._hand.take_unstarted()):
+            is_back = False
+            if self._health[driver.alias].may_try:
+                with self._health[driver.alias].reaching():
+                    driver.hand_back(jobs)
+                    is_back = True
+            if not is_back:
+                self._hand.fill(jobs)
+
+    def _give_back(self) -> None:
+        """At the end: nothing of this loop stays reserved, as far as the store can be reached."""
+        self._hand_back()
+        deadline = time.monotonic() + (self.options.grace or self.options.error_backoff_cap)
+        self._settle_what_waits()
+        while self._desk.held() and not self.stopping.now and time.monotonic() < deadline:
+            self._waiter.pause(self.options.sleep)
+            self._settle_what_waits()
+        for job in self._desk.held():
+            logger.error("The end of the job %s could not be stored: it will be run again.", job.id)
+        self._keeper.end()
+        self.stopping.dismiss(self._waiter)
+
+    def _reachable(self) -> list[Driver]:
+        return [driver for driver in self.drivers if self._health[driver.alias].may_try]
+
+    def _all_reachable(self) -> bool:
+        return not any(health.is_down for health in self._health.values())
+
+    def _send(self, signal: Signal, **arguments: object) -> None:
+        signal.send_robust(type(self), worker=self.identity, **arguments)

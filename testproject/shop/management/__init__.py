@@ -1,0 +1,3 @@
+"""Management commands of the shop."""
+
+from __future__ import annotations

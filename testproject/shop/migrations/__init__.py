@@ -1,0 +1,3 @@
+"""Migrations of the shop."""
+
+from __future__ import annotations

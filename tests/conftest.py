@@ -1,0 +1,72 @@
+"""What every test may use: servers that may be missing, a clock, the drivers."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+from django.conf import settings
+
+from django_jobqueue.drivers.base import Driver
+from django_jobqueue.drivers.memory import MemoryDriver
+from tests.drivers.contract import DATABASE, Clock, Store
+
+REQUIRE_SERVICES = os.environ.get("JOBQUEUE_REQUIRE_SERVICES") == "1"
+VENDORS = {
+    "postgres": "django.db.backends.postgresql",
+    "mysql": "django.db.backends.mysql",
+}
+
+
+def require_service(name: str, host: str, port: int) -> None:
+    """Skip the test when nobody listens; fail it where all services must be there, as in CI."""
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError as error:
+        complaint = f"{name} does not answer on {host}:{port} ({error})"
+        if REQUIRE_SERVICES:
+            pytest.fail(complaint)
+        pytest.skip(complaint)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
+    """pytest-django asks for this before it creates the test database."""
+    database = settings.DATABASES["default"]
+    if database.get("PORT"):
+        require_service(database["ENGINE"], database["HOST"], int(database["PORT"]))
+
+
+@pytest.fixture(autouse=True)
+def _services(request: pytest.FixtureRequest) -> None:
+    engine = settings.DATABASES["default"]["ENGINE"]
+    for marker, wanted in VENDORS.items():
+        if request.node.get_closest_marker(marker) and engine != wanted:
+            pytest.skip(f"needs JOBQUEUE_TEST_DATABASE={marker}")
+    if request.node.get_closest_marker("redis"):
+        environ = os.environ.get
+        require_service("Redis", environ("REDIS_HOST", "127.0.0.1"), int(environ("REDIS_PORT", "6379")))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["memory", DATABASE])
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    if request.param == "memory":
+        yield MemoryDriver("default", {})
+    else:
+        from django_jobqueue.drivers.database import DatabaseDriver
+
+        driver = DatabaseDriver("default", {"DATABASE": "default"})
+        yield driver
+        driver.close()
+
+
+@pytest.fixture
+def store(driver: Driver, clock: Clock) -> Store:
+    return Store(driver, clock)

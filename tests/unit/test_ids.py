@@ -1,0 +1,29 @@
+"""Job ids."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django_jobqueue.jobs.ids import new_job_id
+from tests.drivers.contract import at_once
+
+
+def test_an_id_is_a_time_ordered_uuid() -> None:
+    made = new_job_id()
+    assert type(made) is UUID
+    assert made.version == 7
+
+
+def test_ids_of_one_process_ascend_in_the_order_of_making() -> None:
+    made = [new_job_id() for _ in range(20_000)]
+    assert made == sorted(set(made))
+
+
+def test_their_text_ascends_too() -> None:
+    made = [str(new_job_id()) for _ in range(1000)]
+    assert made == sorted(made)
+
+
+def test_threads_never_make_the_same_id() -> None:
+    made = [each for found in at_once(4, lambda: [new_job_id() for _ in range(5000)]) for each in found]
+    assert len(set(made)) == len(made)
