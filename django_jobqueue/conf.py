@@ -23,6 +23,7 @@ from .jobs.times import seconds
 
 DEFAULT = "default"
 MAX_CONNECTION_NAME = 100
+DEFAULT_BACKOFF = Exponential()
 SHORTEST_RETRY_AFTER = 1  # a third of it must leave time for a renewal
 
 MASKED_NAMES = (
@@ -48,7 +49,7 @@ class Settings:
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     modules: tuple[str, ...] = ("jobs",)
     max_attempts: int = 3
-    backoff: Backoff = Exponential()
+    backoff: Backoff = DEFAULT_BACKOFF
     timeout: float | None = 3600
     retry_after: float = 90
     poll_interval: float = 0.5
@@ -173,7 +174,7 @@ def _timeout(key: str, value: object) -> float | None:
 
 
 def _backoff(key: str, value: object) -> Backoff:
-    return check_backoff(key, value) or Exponential()
+    return check_backoff(key, value) or DEFAULT_BACKOFF
 
 
 def _workers(key: str, value: object) -> int | None:

@@ -27,8 +27,6 @@ def load_handlers() -> None:
     if _loaded:
         return
     with _lock:
-        if _loaded:
-            return
         for module in job_modules():
             import_module(module)
         _loaded = True

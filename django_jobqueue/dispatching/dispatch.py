@@ -78,7 +78,7 @@ class Prepared:
 
 
 def prepare(definition: Definition, options: Options, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Prepared:
-    """Check and encode a call; raises InvalidPayload. Nothing is stored, and later changes of the arguments do nothing."""
+    """Check and encode a call, as its arguments are now; raises InvalidPayload. Nothing is stored yet."""
     settings = get_settings()
     definition.bind(args, kwargs)
     names = definition.parameter_names
@@ -208,7 +208,7 @@ def _check_available_at(value: object) -> datetime:
 def _check_connection(value: object) -> str:
     configured = get_settings().connections
     if not isinstance(value, str) or value not in configured:
-        raise InvalidOption(f"There is no connection {value!r}; JOBQUEUE[\"CONNECTIONS\"] has {', '.join(configured)}.")
+        raise InvalidOption(f'There is no connection {value!r}; JOBQUEUE["CONNECTIONS"] has {", ".join(configured)}.')
     return value
 
 
@@ -218,6 +218,8 @@ def _check_metadata(value: object) -> dict[str, Any]:
     return dict(value)
 
 
+NO_OPTIONS = Options()
+
 _CHECKS: dict[str, Callable[[object], Any]] = {
     "delay": _check_delay,
     "available_at": _check_available_at,
@@ -226,4 +228,3 @@ _CHECKS: dict[str, Callable[[object], Any]] = {
     "connection": _check_connection,
     "metadata": _check_metadata,
 }
-

@@ -20,7 +20,7 @@ from ..jobs.definition import Definition, define
 from ..jobs.registry import registry
 from ..jobs.retry import Backoff
 from .discovery import resolve
-from .dispatch import Dispatched, Options, Prepared, prepare, store, store_many
+from .dispatch import NO_OPTIONS, Dispatched, Options, Prepared, prepare, store, store_many
 
 C = ParamSpec("C")
 P = ParamSpec("P")
@@ -81,7 +81,7 @@ class Handler(Generic[C, P, R]):
         "definition",
     )
 
-    def __init__(self, definition: Definition, options: Options = Options()) -> None:
+    def __init__(self, definition: Definition, options: Options = NO_OPTIONS) -> None:
         self.definition = definition
         self._options = options
         self.__wrapped__ = definition.func
@@ -123,7 +123,7 @@ class NamedJob:
 
     __slots__ = ("_options", "name")
 
-    def __init__(self, name: str, options: Options = Options()) -> None:
+    def __init__(self, name: str, options: Options = NO_OPTIONS) -> None:
         self.name = name
         self._options = options
 
@@ -231,7 +231,7 @@ def dispatch_many(calls: Iterable[Call]) -> list[UUID]:
 
 def using(name: str, /, **options: Unpack[UsingOptions]) -> NamedJob:
     """A job known by name, with options for its dispatches."""
-    return NamedJob(name, Options().changed(options))
+    return NamedJob(name, NO_OPTIONS.changed(options))
 
 
 def _prepared(call: object) -> Prepared:

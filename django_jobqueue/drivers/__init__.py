@@ -53,7 +53,7 @@ class Connections:
         configured = get_settings().connections
         if alias not in configured:
             raise InvalidConnection(
-                f"There is no queue connection {alias!r}; JOBQUEUE[\"CONNECTIONS\"] has {', '.join(configured)}."
+                f'There is no queue connection {alias!r}; JOBQUEUE["CONNECTIONS"] has {", ".join(configured)}.'
             )
         options = dict(configured[alias])
         name = options.pop("DRIVER")
@@ -61,7 +61,7 @@ class Connections:
             driver_class = import_string(DRIVERS.get(name, name))
         except ImportError as error:
             raise InvalidConnection(
-                f'The queue connection {alias!r} names the driver {name!r}, which cannot be imported: {error}. '
+                f"The queue connection {alias!r} names the driver {name!r}, which cannot be imported: {error}. "
                 f"Use {', '.join(map(repr, DRIVERS))}, or the dotted path of a Driver class."
             ) from error
         driver = driver_class(alias, options)

@@ -122,9 +122,7 @@ class Driver(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def rescue(
-        self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None
-    ) -> list[Rescued]:
+    def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         """Deal with expired reservations of all queues: back to ready, or a dead letter.
 
         The attempt is spent only where the reservation was alone; ``max_attempts`` applies to jobs that were
@@ -213,7 +211,8 @@ class Driver(ABC):
         return False
 
     def close(self) -> None:
-        """Let go of this thread's sockets; the next use opens them anew."""
+        """Let go of this thread's sockets, when there are any; the next use opens them anew."""
+        return
 
     def problems(self) -> list[str]:
         """Why this connection cannot work for a worker of another process, each with its cure."""

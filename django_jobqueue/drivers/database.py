@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
 from django.db import (
+    DEFAULT_DB_ALIAS,
     IntegrityError,
     InterfaceError,
     InternalError,
@@ -22,8 +23,7 @@ from django.db import (
     connections,
     router,
 )
-from django.db.models import BooleanField, Count, F, Func, Min, QuerySet
-from django.db.models.sql.datastructures import BaseTable
+from django.db.models import Count, F, Min, QuerySet
 
 from ..exceptions import InvalidConnection
 from ..jobs.records import (
@@ -48,11 +48,13 @@ from ..jobs.records import (
     Settlement,
 )
 from ..jobs.rescue import unfinished, verdict
-from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from ..models import Job
-from ..models.fields import store_clock, store_now_sql
+from ..jobs.times import from_microseconds, microseconds
+from ..models import FailedJob, Job
+from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
 from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver
 from .dead_letters import DeadLetters
+from .expressions import IsAfter, force_index
+from .inserts import insert_statement
 from .transactions import is_conflict, own_transaction, repeating
 
 RESERVE_INDEX = "jobqueue_job_reserve"
@@ -73,13 +75,6 @@ _RESERVE_COLUMNS = (
     "metadata",
     "masked",
 )
-
-_INSERT_COLUMNS = (
-    "id, queue, name, payload, format, rank, max_attempts, metadata, masked, "
-    "state, ready_at, available_at, created_at, retry_until, "
-    "attempts, exceptions, crashes, retries, worker, alone, errors"
-)
-_INSERT_CONSTANTS = "0, 0, 0, 0, '', {false}, ''"
 
 # The queue names by one index probe each; DISTINCT would read the whole index.
 _QUEUES_SQL = """
@@ -132,54 +127,15 @@ class DatabaseDriver(Driver):
 
     def _insert(self, jobs: Sequence[NewJob], now: datetime | None) -> set[UUID]:
         """One statement, or on MySQL a second one without the ids that were there already."""
-        connection = connections[self._database]
         # A single row carries the clock's SQL; for many it is read once, before the transaction's first write.
         moment = self._now() if now is None and len(jobs) > 1 else now
-        clock = store_now_sql(connection.vendor) if moment is None else str(to_microseconds(moment))
-        rows, params = [], []
-        for job in jobs:
-            row, values = self._insert_row(job, clock)
-            rows.append(row)
-            params += values
-        constants = _INSERT_CONSTANTS.format(false="FALSE")
-        values_sql = ", ".join(f"({row}, {constants})" for row in rows)
-        sql = f"INSERT INTO django_jobqueue_job ({_INSERT_COLUMNS}) VALUES {values_sql}"  # noqa: S608
-        if connection.vendor == "mysql":
+        vendor = connections[self._database].vendor
+        sql, params = insert_statement(jobs, vendor, moment)
+        if vendor == "mysql":
             return self._insert_mysql(jobs, sql, params, moment)
-        with connection.cursor() as cursor:
+        with connections[self._database].cursor() as cursor:
             cursor.execute(f"{sql} ON CONFLICT (id) DO NOTHING RETURNING id", params)
-            return {self._to_uuid(row[0]) for row in cursor.fetchall()}
-
-    def _insert_row(self, job: NewJob, clock: str) -> tuple[str, list[Any]]:
-        """The placeholders and values of one row; ``clock`` is SQL, in which percent signs are doubled here."""
-        clock = clock.replace("%", "%%")
-        params: list[Any] = [
-            self._from_uuid(job.id),
-            job.queue,
-            job.name,
-            job.payload,
-            job.format,
-            job.rank,
-            job.max_attempts,
-            job.metadata,
-            job.masked,
-        ]
-        retry_for = None if job.retry_for is None else microseconds(job.retry_for)
-        if job.available_at is not None:
-            due = to_microseconds(job.available_at)
-            times = (
-                f"CASE WHEN %s <= {clock} THEN '{READY}' ELSE '{SCHEDULED}' END, "
-                f"CASE WHEN %s <= {clock} THEN {clock} ELSE %s END, %s, {clock}, %s"
-            )
-            params += [due, due, due, due, None if retry_for is None else due + retry_for]
-        elif job.delay:
-            delay = microseconds(job.delay)
-            times = f"'{SCHEDULED}', {clock} + %s, {clock} + %s, {clock}, {clock} + %s"
-            params += [delay, delay, None if retry_for is None else delay + retry_for]
-        else:
-            times = f"'{READY}', {clock}, {clock}, {clock}, {clock} + %s"
-            params += [retry_for]
-        return "%s, %s, %s, %s, %s, %s, %s, %s, %s, " + times, params
+            return {as_uuid(row[0]) for row in cursor.fetchall()}
 
     def _insert_mysql(self, jobs: Sequence[NewJob], sql: str, params: list[Any], now: datetime | None) -> set[UUID]:
         """MySQL has neither DO NOTHING nor RETURNING, and its IGNORE would cut values silently."""
@@ -187,11 +143,11 @@ class DatabaseDriver(Driver):
             with connections[self._database].cursor() as cursor:
                 cursor.execute(sql, params)
         except IntegrityError:
-            ids = {job.id for job in jobs}
-            known = set(self._jobs.filter(id__in=ids).values_list("id", flat=True))
-            if not known:
+            wanted = {job.id: job for job in jobs}
+            known = set(self._jobs.filter(id__in=wanted).values_list("id", flat=True))
+            others = [job for job_id, job in wanted.items() if job_id not in known]
+            if len(others) == len(jobs):
                 raise
-            others = [job for job in jobs if job.id not in known]
             return self._insert(others, now) if others else set()
         return {job.id for job in jobs}
 
@@ -227,13 +183,14 @@ class DatabaseDriver(Driver):
     ) -> Reserved:
         ready = self._jobs.filter(queue=queue, state=READY).order_by("rank", "ready_at", "id")
         if after is not None:
-            ready = ready.filter(_IsAfter(after))
+            ready = ready.filter(IsAfter(after))
         if connections[self._database].vendor == "mysql":
-            _force_index(ready, RESERVE_INDEX)
+            force_index(ready, RESERVE_INDEX)
         taking = {
             "state": RESERVED,
             "attempts": F("attempts") + 1,
             "worker": worker,
+            "reserved_at": store_clock(now),
             "reserved_until": store_clock(now, microseconds(retry_after)),
         }
         take = self._take_locked if self._skips_locked else self._take_guarded
@@ -251,7 +208,7 @@ class DatabaseDriver(Driver):
     ) -> Reserved:
         """Lock the leading rows, take those that fit; the commit unlocks the rest."""
         with own_transaction(self._database):
-            locking = ready.select_for_update(skip_locked=True).annotate(_now=store_clock(now))
+            locking = self._locking(ready).annotate(_now=store_clock(now))
             rows = list(locking.values_list(*_RESERVE_COLUMNS, "_now")[: limit.rows])
             taken = rows[: limit.leading([_candidate(row) for row in rows])]
             if not taken:
@@ -333,7 +290,9 @@ class DatabaseDriver(Driver):
                 for token, ids in _by_token(reservations):
                     own = self._jobs.filter(id__in=ids, token=token).order_by("id")
                     locked = self._locked_ids(own, len(ids))
-                    own.filter(id__in=locked).order_by().update(reserved_until=store_clock(now, microseconds(retry_after)))
+                    own.filter(id__in=locked).order_by().update(
+                        reserved_until=store_clock(now, microseconds(retry_after))
+                    )
                     if len(locked) < len(ids):
                         lost |= set(ids) - set(own.values_list("id", flat=True))
             return lost
@@ -390,18 +349,15 @@ class DatabaseDriver(Driver):
         self._jobs.filter(id=job.id).update(**changes)
         return True
 
-    def rescue(
-        self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None
-    ) -> list[Rescued]:
+    def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         expired = self._jobs.filter(state=RESERVED, reserved_until__lte=store_clock(now)).order_by("reserved_until")
         if not expired.values("id")[:1]:
             return []
 
         def save() -> list[Rescued]:
             with own_transaction(self._database):
-                locking = expired.select_for_update(skip_locked=True) if self._skips_locked else expired
-                rows = list(locking.annotate(_now=store_clock(now)).defer("payload")[:limit])
-                return [self._rescue_one(job, max_attempts, job._now, now) for job in rows]  # type: ignore[attr-defined]
+                rows = list(self._locking(expired).annotate(_now=store_clock(now)).defer("payload")[:limit])
+                return [self._rescue_one(job, max_attempts, job._now, now) for job in rows]
 
         return repeating(self._database, save)
 
@@ -410,7 +366,7 @@ class DatabaseDriver(Driver):
         decision = verdict(
             alone=job.alone, attempts=job.attempts, max_attempts=limit, retry_until=job.retry_until, now=moment
         )
-        record = unfinished(job.attempts, job.worker, job.ready_at, moment)
+        record = unfinished(job.attempts, job.worker, job.reserved_at or job.ready_at, moment)
         if decision == "dead_letter":
             self.dead_letters.add([(job, record)], now)
             self._jobs.filter(id=job.id).delete()
@@ -464,7 +420,7 @@ class DatabaseDriver(Driver):
             max_attempts=held.max_attempts,
             metadata=held.metadata,
             masked=held.masked,
-            created_at=held.created_at,
+            created_at=held.created_at,  # type: ignore[misc]
             attempts=held.attempt,
         )
         self.dead_letters.add([(job, record)], now)
@@ -474,7 +430,7 @@ class DatabaseDriver(Driver):
     def cancel(self, job_id: UUID) -> JobRecord | None:
         def remove() -> JobRecord | None:
             with own_transaction(self._database):
-                job = self._jobs.select_for_update().filter(id=job_id).exclude(state=RESERVED).first()
+                job = self._locking(self._jobs.filter(id=job_id).exclude(state=RESERVED)).first()
                 if job is None:
                     return None
                 self._jobs.filter(id=job.id).delete()
@@ -549,6 +505,26 @@ class DatabaseDriver(Driver):
         wanted = list(numbers)
         return repeating(self._database, lambda: self.dead_letters.forget(wanted))
 
+    def problems(self) -> list[str]:
+        connection = connections[self._database]
+        if connection.vendor == "sqlite" and connection.settings_dict["NAME"] == ":memory:":
+            return [
+                f"The database {self._database!r} is an in-memory SQLite, which no other thread or process sees; "
+                "give DATABASES a file name."
+            ]
+        try:
+            with connection.cursor() as cursor:
+                tables = connection.introspection.table_names(cursor)
+        except self.outages as error:
+            return [f"The database {self._database!r} is not reachable: {' '.join(str(error).split())}"]
+        if not {Job._meta.db_table, FailedJob._meta.db_table} <= set(tables):
+            option = "" if self._database == DEFAULT_DB_ALIAS else f" --database {self._database}"
+            return [
+                f"The tables of django_jobqueue are missing in the database {self._database!r}; "
+                f"run: manage.py migrate django_jobqueue{option}"
+            ]
+        return []
+
     # Details
 
     @property
@@ -570,17 +546,12 @@ class DatabaseDriver(Driver):
             cursor.execute(f"SELECT {store_now_sql(connection.vendor)}")
             return from_microseconds(int(cursor.fetchone()[0]))
 
-    def _from_uuid(self, value: UUID) -> UUID | str:
-        return value if connections[self._database].vendor == "postgresql" else value.hex
-
-    @staticmethod
-    def _to_uuid(value: UUID | str) -> UUID:
-        return value if isinstance(value, UUID) else UUID(value)
-
     def _locked_ids(self, rows: QuerySet[Job], limit: int | None) -> list[UUID]:
         """The ids of rows that nobody else holds, locked; on SQLite our transaction has locked everything."""
-        locking = rows.select_for_update(skip_locked=True) if self._skips_locked else rows.select_for_update()
-        return list(locking.values_list("id", flat=True)[:limit])
+        return list(self._locking(rows).values_list("id", flat=True)[:limit])
+
+    def _locking(self, rows: QuerySet[Job]) -> QuerySet[Job]:
+        return rows.select_for_update(skip_locked=self._skips_locked)
 
     def _lock_owned(self, ids: Collection[UUID], token: UUID) -> list[UUID]:
         own = self._jobs.filter(id__in=ids, token=token).order_by("id")
@@ -597,9 +568,9 @@ class DatabaseDriver(Driver):
         with connection.cursor() as cursor:
             cursor.execute(
                 f"DELETE FROM django_jobqueue_job WHERE id IN ({places}) AND token = %s RETURNING id",  # noqa: S608
-                [*map(self._from_uuid, ids), self._from_uuid(token)],
+                [uuid_parameter(value, connection.vendor) for value in (*ids, token)],
             )
-            return {self._to_uuid(row[0]) for row in cursor.fetchall()}
+            return {as_uuid(row[0]) for row in cursor.fetchall()}
 
     def _job_record(self, job: Job) -> JobRecord:
         return JobRecord(
@@ -616,6 +587,7 @@ class DatabaseDriver(Driver):
             created_at=job.created_at,
             available_at=job.available_at,
             ready_at=job.ready_at,
+            reserved_at=job.reserved_at,
             reserved_until=job.reserved_until,
             worker=job.worker,
             errors=AttemptHistory.read(job.errors),
@@ -625,7 +597,7 @@ class DatabaseDriver(Driver):
         )
 
 
-_UNRESERVED: dict[str, Any] = {"token": None, "worker": "", "alone": False, "reserved_until": None}
+_UNRESERVED: dict[str, Any] = {"token": None, "worker": "", "alone": False, "reserved_at": None, "reserved_until": None}
 
 
 def _candidate(row: Sequence[Any]) -> Candidate:
@@ -636,42 +608,3 @@ def _by_token(reservations: Collection[Reservation]) -> list[tuple[UUID, list[UU
     """The ids of each reserve, sorted, so that two transactions lock rows in one order."""
     ordered = sorted(reservations, key=lambda held: (held.token, held.id))
     return [(token, [held.id for held in group]) for token, group in groupby(ordered, key=attrgetter("token"))]
-
-
-class _IsAfter(Func):
-    """Whether a row stands behind a position; MySQL uses an index for the long form only, PostgreSQL for the short."""
-
-    conditional = True
-    output_field = BooleanField()
-
-    def __init__(self, position: Position) -> None:
-        super().__init__()
-        self.position = position
-
-    def as_sql(self, compiler: Any, connection: Any, **kwargs: Any) -> tuple[str, list[Any]]:
-        rank, moment = self.position.rank, to_microseconds(self.position.ready_at)
-        job_id = self.position.id if connection.vendor == "postgresql" else self.position.id.hex
-        if connection.vendor == "mysql":
-            return (
-                "(`rank` > %s OR (`rank` = %s AND (ready_at > %s OR (ready_at = %s AND id > %s))))",
-                [rank, rank, moment, moment, job_id],
-            )
-        return "((rank, ready_at, id) > (%s, %s, %s))", [rank, moment, job_id]
-
-
-class _HintedTable(BaseTable):
-    """A table that MySQL must read by one index: with a bound on the position it prefers worse plans."""
-
-    index = ""
-
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
-        sql, params = super().as_sql(compiler, connection)
-        return f"{sql} FORCE INDEX ({self.index})", params
-
-
-def _force_index(rows: QuerySet[Job], index: str) -> None:
-    alias = rows.query.get_initial_alias()
-    table = rows.query.alias_map[alias]
-    hinted = _HintedTable(table.table_name, table.table_alias)
-    hinted.index = index
-    rows.query.alias_map[alias] = hinted

@@ -19,7 +19,6 @@ from ..models.fields import store_clock
 from .transactions import own_transaction
 
 
-
 class DeadLetters:
     """The rows of one connection in the FailedJob table of ``database``."""
 
@@ -106,7 +105,10 @@ class DeadLetters:
         if job_id is not None:
             rows = rows.filter(job_id=job_id)
         if ending is not None:
-            rows = rows.annotate(_id_text=_id_text()).filter(_id_text__endswith=ending.replace("-", "").lower())
+            ending = ending.replace("-", "").lower()
+            if not ending:
+                return []
+            rows = rows.annotate(_id_text=_id_text()).filter(_id_text__endswith=ending)
         if queue is not None:
             rows = rows.filter(queue=queue)
         if up_to is not None:

@@ -463,6 +463,7 @@ def _record(job: _Job, connection: str) -> JobRecord:
         created_at=job.created_at,
         available_at=job.available_at,
         ready_at=job.ready_at,
+        reserved_at=job.held.reserved_at if job.held else None,
         reserved_until=job.held.reserved_until if job.held else None,
         worker=job.held.worker if job.held else "",
         errors=job.errors,

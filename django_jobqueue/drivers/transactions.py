@@ -20,7 +20,6 @@ T = TypeVar("T")
 READ_COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 # A generic plan made while the table was empty stays, and reads the whole queue.
 CUSTOM_PLANS = "SET LOCAL plan_cache_mode = force_custom_plan"
-# SQLite refuses to turn a read into a write when somebody wrote in between, whatever the timeout.
 WRITE_FIRST = "UPDATE django_jobqueue_job SET format = format WHERE id = ''"
 
 # Deadlock victims succeed at once when repeated. Where each try has waited for a lock already, two are enough.
@@ -100,7 +99,7 @@ def _opening(connection: BaseDatabaseWrapper) -> tuple[str, ...]:
     connection.ensure_connection()
     raw, statements = _openings.get(connection, (None, ()))
     if raw is not connection.connection:
-        statements = _OPENINGS.get(connection.vendor, lambda connection: ())(connection)
+        statements = _OPENINGS.get(connection.vendor, _opening_other)(connection)
         _openings[connection] = (connection.connection, statements)
     return statements
 
@@ -108,15 +107,20 @@ def _opening(connection: BaseDatabaseWrapper) -> tuple[str, ...]:
 def _opening_postgresql(connection: BaseDatabaseWrapper) -> tuple[str, ...]:
     level = getattr(connection, "isolation_level", None)
     name = _ask(connection, "SHOW default_transaction_isolation") if level is None else level.name
-    statements = () if _is_read_committed(name) else (READ_COMMITTED,)
+    statements = [] if _is_read_committed(name) else [READ_COMMITTED]
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
-        statements += (CUSTOM_PLANS,)
-    return statements
+        statements.append(CUSTOM_PLANS)
+    return tuple(statements)
 
 
 def _opening_mysql(connection: BaseDatabaseWrapper) -> tuple[str, ...]:
     variable = "tx_isolation" if getattr(connection, "mysql_is_mariadb", False) else "transaction_isolation"
     return () if _is_read_committed(_ask(connection, f"SELECT @@session.{variable}")) else (READ_COMMITTED,)
+
+
+def _opening_other(connection: BaseDatabaseWrapper) -> tuple[str, ...]:
+    """SQLite refuses to turn a read into a write when somebody wrote in between, whatever the timeout."""
+    return (WRITE_FIRST,)
 
 
 def _ask(connection: BaseDatabaseWrapper, question: str) -> str:
@@ -132,5 +136,4 @@ def _is_read_committed(name: str) -> bool:
 _OPENINGS: dict[str, Callable[[BaseDatabaseWrapper], tuple[str, ...]]] = {
     "postgresql": _opening_postgresql,
     "mysql": _opening_mysql,
-    "sqlite": lambda connection: (WRITE_FIRST,),
 }

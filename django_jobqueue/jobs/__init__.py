@@ -1,1 +1,1 @@
-"""What a job is: its definition and registry, its payload, its retry policy, and the records that cross the driver seam."""
+"""What a job is: its definition and registry, its payload, its retry policy, and the records that drivers take."""

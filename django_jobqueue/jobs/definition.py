@@ -202,9 +202,7 @@ def _check_func(func: object, name: object) -> str:
     if not callable(func) or isinstance(func, type):
         raise InvalidOption(f"@job takes a function, not {func!r}.")
     if _is_generator(func):
-        raise InvalidOption(
-            f"@job cannot take the generator {func!r}: nothing would run it. Return instead of yield."
-        )
+        raise InvalidOption(f"@job cannot take the generator {func!r}: nothing would run it. Return instead of yield.")
     qualified = getattr(func, "__qualname__", None)
     if qualified is None:
         if name is None:

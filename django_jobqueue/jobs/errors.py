@@ -67,6 +67,14 @@ def storable(text: str) -> str:
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
+def printable(text: str) -> str:
+    """Text of a row as one line that no terminal interprets: white space is one space, controls are escaped."""
+    line = " ".join(text.split())
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
+
+
 def shortened(text: str, limit: int) -> str:
     """At most ``limit`` characters, of a longer text the first and the last part."""
     if len(text) <= limit:

@@ -1,4 +1,4 @@
-"""Which strings may name a job, a queue or a connection: compared exactly by every database, so nothing that one of them folds."""
+"""Which strings may name a job, a queue or a connection: only those that every store compares alike."""
 
 from __future__ import annotations
 

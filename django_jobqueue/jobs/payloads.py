@@ -140,15 +140,9 @@ def _carry(value: Any, path: str, depth: int) -> Any:
     kind = type(value)
     if kind is str:
         return _carry_text(value, path)
-    if kind is int:
-        if value.bit_length() > MAX_INTEGER_BITS:
-            raise InvalidPayload(f"{path}: an integer of {value.bit_length()} bits; pass it as text.")
-        return value
+    if kind is int or kind is float:
+        return _carry_number(value, path)
     if value is None or kind is bool:
-        return value
-    if kind is float:
-        if not isfinite(value):
-            raise InvalidPayload(f"{path}: {value!r} is not JSON; pass None or text instead.")
         return value
     if depth >= MAX_DEPTH:
         raise InvalidPayload(f"{path[:80]}…: nested deeper than {MAX_DEPTH} levels, or part of itself.")
@@ -160,6 +154,15 @@ def _carry(value: Any, path: str, depth: int) -> Any:
     if carry is None:
         raise InvalidPayload(f"{path}: {_describe(value)}")
     return carry(value, path, depth)
+
+
+def _carry_number(value: int | float, path: str) -> int | float:
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise InvalidPayload(f"{path}: {value!r} is not JSON; pass None or text instead.")
+    elif value.bit_length() > MAX_INTEGER_BITS:
+        raise InvalidPayload(f"{path}: an integer of {value.bit_length()} bits; pass it as text.")
+    return value
 
 
 def _carry_text(value: str, path: str) -> str:

@@ -225,6 +225,7 @@ class JobRecord:
     created_at: datetime
     available_at: datetime
     ready_at: datetime | None = None
+    reserved_at: datetime | None = None
     reserved_until: datetime | None = None
     worker: str = ""
     errors: AttemptHistory = AttemptHistory()
@@ -268,5 +269,3 @@ class QueueSize:
     @property
     def waiting(self) -> int:
         return self.ready + self.scheduled + self.blocked
-
-

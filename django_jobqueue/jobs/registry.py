@@ -15,7 +15,7 @@ class Registry:
         self._lock = Lock()
 
     def register(self, definition: Definition) -> None:
-        """Add a definition; a second function under one name is refused, the same one imported again replaces itself."""
+        """Add a definition; a second function under one name is refused, the same one again replaces itself."""
         with self._lock:
             known = self._definitions.get(definition.name)
             if known is not None and origin(known.func) != origin(definition.func):

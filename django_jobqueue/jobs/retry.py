@@ -102,9 +102,7 @@ class GiveUp:
     reason: str
 
 
-def decide(
-    policy: Policy, *, attempt: int, exceptions: int, error: BaseException, now: datetime
-) -> TryAgain | GiveUp:
+def decide(policy: Policy, *, attempt: int, exceptions: int, error: BaseException, now: datetime) -> TryAgain | GiveUp:
     """What follows attempt number ``attempt``, which ended with ``error``; ``exceptions`` counts it too."""
     if isinstance(error, policy.give_up_on):
         return GiveUp("given up on this error")

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import NotSupportedError, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.expressions import Combinable, Func, Value
+from django.db.models.sql.compiler import SQLCompiler
 from django.utils.timezone import is_naive, make_aware
 
 from ..exceptions import InvalidOption
@@ -21,7 +22,7 @@ from ..jobs.times import from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
     _CharField = models.CharField[str, str]
-    _UUIDField = models.UUIDField[uuid.UUID, uuid.UUID]
+    _UUIDField = models.UUIDField[Any, Any]
     _BigIntegerField = models.BigIntegerField[Any, Any]
 else:
     _CharField, _UUIDField, _BigIntegerField = models.CharField, models.UUIDField, models.BigIntegerField
@@ -85,9 +86,11 @@ class StoreNow(Func):
         super().__init__(output_field=ClockField(), **extra)
         self.plus = plus
 
-    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> tuple[str, list[Any]]:
+    def as_sql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, *args: Any, **extra: Any
+    ) -> tuple[str, tuple[str | int, ...]]:
         sql = store_now_sql(connection.vendor).replace("%", "%%")
-        return (f"({sql} + %s)", [self.plus]) if self.plus else (sql, [])
+        return (f"({sql} + %s)", (self.plus,)) if self.plus else (sql, ())
 
 
 def store_clock(now: datetime | None, plus: int = 0) -> Combinable:
@@ -108,6 +111,16 @@ class JobIdField(_UUIDField):
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:
         value = super().get_db_prep_value(value, connection, prepared)
         return value.hex if connection.vendor == "mysql" and isinstance(value, uuid.UUID) else value
+
+
+def uuid_parameter(value: uuid.UUID, vendor: str) -> uuid.UUID | str:
+    """A UUID as a parameter of SQL that is written by hand."""
+    return value if vendor == "postgresql" else value.hex
+
+
+def as_uuid(value: uuid.UUID | str) -> uuid.UUID:
+    """A UUID read by SQL that is written by hand."""
+    return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
 
 
 class ExactCharField(_CharField):

@@ -46,6 +46,7 @@ class Job(models.Model):
     token = JobIdField(null=True)
     worker = ExactCharField(_("worker"), max_length=MAX_WORKER, default="")
     alone = models.BooleanField(default=False)
+    reserved_at = ClockField(_("reserved"), null=True)
     reserved_until = ClockField(_("reserved until"), null=True)
     errors = models.TextField(default="")
     metadata = models.TextField(_("metadata"), default="")

@@ -67,7 +67,9 @@ def every(*, connection: str | None = None, queue: str | None = None) -> Iterato
 def newest(*, connection: str | None = None, queue: str | None = None, limit: int = 50) -> list[FailedSummary]:
     """The dead letters that failed last, the newest first."""
     letters = [
-        letter for driver in _drivers(connection) for letter in driver.failed(queue=queue, newest_first=True, limit=limit)
+        letter
+        for driver in _drivers(connection)
+        for letter in driver.failed(queue=queue, newest_first=True, limit=limit)
     ]
     return sorted(letters, key=lambda letter: letter.failed_at, reverse=True)[:limit]
 
@@ -136,7 +138,9 @@ def _drivers(connection: str | None) -> list[Driver]:
 
 
 def _by_driver(letters: list[FailedSummary]) -> Iterator[tuple[Driver, list[FailedSummary]]]:
-    for alias, group in groupby(sorted(letters, key=lambda letter: letter.connection), key=lambda letter: letter.connection):
+    for alias, group in groupby(
+        sorted(letters, key=lambda letter: letter.connection), key=lambda letter: letter.connection
+    ):
         yield connections[alias], list(group)
 
 

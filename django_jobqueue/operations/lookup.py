@@ -36,7 +36,7 @@ class FoundJob:
         return cancel(self.id, connection=self.connection)
 
 
-def get_job(id: UUID | str, connection: str | None = None) -> FoundJob | None:  # noqa: A002 - as dispatch names it
+def get_job(id: UUID | str, connection: str | None = None) -> FoundJob | None:
     """The job, or dead letter, of an id; None when it is gone, or never was.
 
     ``connection`` names the one to look in; otherwise each is asked, in the order of the setting.

@@ -15,7 +15,6 @@ from django.db import transaction
 from ..drivers import Driver
 from ..exceptions import InvalidConnection, JobQueueError, ReservationLost
 from ..jobs.context import FailedByHandler, JobContext, ReleaseRequest, running_job
-from ..jobs.definition import Definition
 from ..jobs.payloads import decode, values_at
 from ..jobs.records import Complete, Fail, Release, Reservation, Settlement
 from ..jobs.registry import registry

@@ -31,7 +31,7 @@ RENEWALS_PER_RESERVATION = 3
 
 
 class Keeper:
-    """``on_abandoned`` is called when the grace time ended, or a stop without waiting was asked, and all was given back."""
+    """``on_abandoned`` is called when the time for a clean stop is over, and everything was given back."""
 
     def __init__(
         self, hand: Hand, desk: Desk, stopping: Stopping, options: WorkerOptions, on_abandoned: Callable[[], None]

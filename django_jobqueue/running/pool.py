@@ -22,7 +22,7 @@ REPLACE_PAUSE = 1.0
 
 
 class Pool:
-    """``abandon`` is called with an exit code once every loop that has not ended was given up: its handlers still run."""
+    """``abandon`` is called with an exit code when only handlers run that were given up: nobody waits for them."""
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ def obeying_signals(stopping: Stopping) -> Iterator[None]:
     def stop_now(number: int, frame: FrameType | None) -> None:
         stopping.ask(signal.Signals(number).name, number, now=True)
 
-    handlers = {name: stop for name in STOP_SIGNALS} | {name: stop_now for name in STOP_NOW_SIGNALS}
+    handlers = dict.fromkeys(STOP_SIGNALS, stop) | dict.fromkeys(STOP_NOW_SIGNALS, stop_now)
     before = {}
     for name, handler in handlers.items():
         number = getattr(signal, name, None)

@@ -48,11 +48,11 @@ def refresh_connections() -> None:
     An age of 0 means one request in Django, and would mean one poll here; such connections are kept.
     """
     for connection in _opened():
-        if not connection.in_atomic_block:
-            if connection.close_at is not None and connection.settings_dict["CONN_MAX_AGE"]:
-                if time.monotonic() >= connection.close_at:
-                    connection.close()
-            connection.health_check_done = False
+        if connection.in_atomic_block:
+            continue
+        ends = connection.close_at if connection.settings_dict["CONN_MAX_AGE"] else None
+        if ends is not None and time.monotonic() >= ends:
+            connection.close()
 
 
 def close_connections() -> None:

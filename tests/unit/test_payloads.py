@@ -155,7 +155,7 @@ def test_no_metadata_is_no_text() -> None:
         -0.0,
         5e-324,
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_a_value_keeps_its_type_and_every_digit(value: Any) -> None:
     assert same(carried(value), value)
@@ -228,7 +228,7 @@ def test_text_that_some_database_cannot_store_is_refused(value: str) -> None:
         object(),
         ValueError("x"),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_would_arrive_as_something_else_is_refused(value: Any) -> None:
     assert refusal(value).startswith("order: ")

@@ -1,0 +1,216 @@
+"""System checks. Only those that Django runs with ``--database`` ask a database anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from django.conf import settings as django_settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
+from django.db import OperationalError
+from django.db import connections as databases_by_alias
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from .conf import DEFAULT, get_settings, read
+from .dispatching.discovery import job_modules, load_handlers
+from .drivers import Driver, connections
+from .jobs.definition import Definition
+from .jobs.registry import registry
+
+TAG = "jobqueue"
+SHORTEST_SQLITE_TIMEOUT = 5
+
+
+def check_settings(**kwargs: Any) -> list[CheckMessage]:
+    """E001: what is wrong with the JOBQUEUE setting, each key by itself."""
+    return [_error("E001", problem) for problem in _problems()]
+
+
+def check_connections(**kwargs: Any) -> list[CheckMessage]:
+    """E002 to E004, W001: connections that cannot work, or not where they are used."""
+    if _problems():
+        return []
+    found: list[CheckMessage] = []
+    drivers = []
+    for alias in connections:
+        try:
+            drivers.append(connections[alias])
+        except ImproperlyConfigured as error:
+            found.append(_error("E002", str(error)))
+    after_commit = get_settings().after_commit
+    if after_commit not in databases_by_alias:
+        found.append(
+            _error(
+                "E004",
+                f'JOBQUEUE["AFTER_COMMIT"] names the database {after_commit!r}, which DATABASES lacks.',
+                "Name the alias whose commit a dispatch to another store waits for.",
+            )
+        )
+    return found + _check_databases_are_used_once(drivers) + _check_memory(drivers)
+
+
+def _check_databases_are_used_once(drivers: Sequence[Driver]) -> list[CheckMessage]:
+    first: dict[str | None, str] = {}
+    found: list[CheckMessage] = []
+    for driver in drivers:
+        if driver.supports_transactions and first.setdefault(driver.database, driver.alias) != driver.alias:
+            found.append(
+                _error(
+                    "E003",
+                    f"The queue connections {first[driver.database]!r} and {driver.alias!r} have one database, "
+                    f"{driver.database!r}, so that each would run the other's jobs.",
+                    "Remove one of them: a database holds any number of queues.",
+                )
+            )
+    return found
+
+
+def _check_memory(drivers: Sequence[Driver]) -> list[CheckMessage]:
+    if django_settings.DEBUG:
+        return []
+    return [
+        _warning(
+            "W001",
+            "The default queue connection lives in the memory of one process: no worker of another process runs its "
+            "jobs, and a restart loses them.",
+            'Use {"DRIVER": "database"} in production.',
+        )
+        for driver in drivers
+        if driver.alias == DEFAULT and not driver.is_shared
+    ]
+
+
+def check_handlers(**kwargs: Any) -> list[CheckMessage]:
+    """E005, W002: job modules that cannot be imported, and handlers that a worker may not find."""
+    if _problems():
+        return []
+    try:
+        load_handlers()
+    except Exception as error:
+        return [
+            _error(
+                "E005",
+                f"A job module cannot be imported: {type(error).__name__}: {error}",
+                "Run manage.py queue_work to see the traceback.",
+            )
+        ]
+    modules = [sys.modules[path] for path in job_modules() if path in sys.modules]
+    return [
+        _warning(
+            "W002",
+            f"The handler {definition.name!r} is defined in {definition.func.__module__}, which is no job module, so "
+            "a worker finds it only when something else imports that module.",
+            'Move it to the jobs.py of an app, import it there, or add the module to JOBQUEUE["MODULES"].',
+        )
+        for definition in registry.definitions()
+        if not _is_found(definition, modules)
+    ]
+
+
+def _is_found(definition: Definition, modules: Sequence[ModuleType]) -> bool:
+    """Whether a job module defines the handler, contains its module, or imports either."""
+    home = definition.func.__module__
+    for module in modules:
+        if home == module.__name__ or home.startswith(f"{module.__name__}."):
+            return True
+        for value in vars(module).values():
+            if getattr(value, "definition", None) is definition:
+                return True
+            if isinstance(value, ModuleType) and value.__name__ == home:
+                return True
+    return False
+
+
+def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """W003 to W006: what the databases of the queue connections lack. Asks those that are named only."""
+    if not databases or _problems():
+        return []
+    found: list[CheckMessage] = []
+    for alias in connections:
+        try:
+            database = connections[alias].database
+        except ImproperlyConfigured:
+            continue  # E002 says so
+        if database is None or database not in databases:
+            continue
+        connection = databases_by_alias[database]
+        try:
+            found += _check_sqlite(connection) if connection.vendor == "sqlite" else _check_locks(connection)
+        except OperationalError:
+            continue  # not reachable: the command that needs it says so
+    return found
+
+
+def _check_locks(connection: BaseDatabaseWrapper) -> list[CheckMessage]:
+    if connection.features.has_select_for_update_skip_locked:
+        return []
+    return [
+        _warning(
+            "W003",
+            f"The database {connection.alias!r} has no SELECT … FOR UPDATE SKIP LOCKED, so workers take the same jobs "
+            "in turn and wait for each other.",
+            "Use PostgreSQL, MariaDB 10.6 or MySQL 8.0.11, or newer.",
+        )
+    ]
+
+
+def _check_sqlite(connection: BaseDatabaseWrapper) -> list[CheckMessage]:
+    """Writers that block readers, or fail at once where they should wait: "database is locked"."""
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA journal_mode")
+        journal_mode = str(cursor.fetchone()[0]).lower()
+    if journal_mode == "memory":  # an in-memory database, as in tests: it has no other mode
+        return []
+    options = connection.settings_dict.get("OPTIONS", {})
+    timeout = options.get("timeout", SHORTEST_SQLITE_TIMEOUT)
+    where = f'DATABASES["{connection.alias}"]["OPTIONS"]'
+    found: list[CheckMessage] = []
+    if journal_mode != "wal":
+        found.append(
+            _warning(
+                "W004",
+                f"The SQLite database {connection.alias!r} has the journal mode {journal_mode!r}: readers and writers "
+                "block each other.",
+                f'Set {where}["init_command"] = "PRAGMA journal_mode=WAL;".',
+            )
+        )
+    if str(options.get("transaction_mode", "")).upper() not in {"IMMEDIATE", "EXCLUSIVE"}:
+        found.append(
+            _warning(
+                "W005",
+                f"Transactions of the SQLite database {connection.alias!r} begin as readers: one that writes later "
+                'fails at once with "database is locked" when a worker wrote meanwhile.',
+                f'Set {where}["transaction_mode"] = "IMMEDIATE".',
+            )
+        )
+    if timeout < SHORTEST_SQLITE_TIMEOUT:
+        found.append(
+            _warning(
+                "W006",
+                f"The SQLite database {connection.alias!r} gives up on a lock after {timeout:g} s.",
+                f'Set {where}["timeout"] = 20.',
+            )
+        )
+    return found
+
+
+def connect() -> None:
+    register(check_settings, TAG)
+    register(check_connections, TAG)
+    register(check_handlers, TAG)
+    register(check_databases, TAG, Tags.database)
+
+
+def _problems() -> list[str]:
+    return read(getattr(django_settings, "JOBQUEUE", {}))[1]
+
+
+def _error(number: str, text: str, hint: str | None = None) -> Error:
+    return Error(text, hint=hint, id=f"django_jobqueue.{number}")
+
+
+def _warning(number: str, text: str, hint: str) -> Warning:
+    return Warning(text, hint=hint, id=f"django_jobqueue.{number}")

@@ -1,0 +1,131 @@
+"""Log lines: receivers of the signals that write to the logger ``django_jobqueue``.
+
+Levels: ERROR for a dead letter; WARNING for a failed attempt that will run again, and for a job that was lost;
+INFO for jobs that were processed, released, retried or cancelled, and for workers; DEBUG for jobs that were
+dispatched or are starting.
+
+Each line carries these attributes (``extra``), which formatters and filters may rely on:
+
+* ``event``: the name of the signal;
+* of every job: ``job`` (its name, since ``name`` is the logger's), ``id`` (text), ``queue``, ``connection``;
+* of an attempt: ``attempt`` (from 1), ``max_attempts``, ``waited`` and, when it has ended, ``elapsed``, in seconds;
+* ``delay``: seconds until the job runs again, None for a dead letter;
+* of a failed attempt: ``dead_lettered``, ``exception_class``, ``exception_message``, ``traceback``;
+* of a worker: ``worker``, then ``queues``, or ``reason``, or ``reason`` with ``processed``, ``released``, ``failed``
+  and ``lost``.
+
+No line carries a payload. A line that nobody would see costs one comparison.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from . import signals
+from .jobs.errors import printable
+
+logger = logging.getLogger("django_jobqueue")
+
+
+def job_dispatched(**sent: Any) -> None:
+    if logger.isEnabledFor(logging.DEBUG):
+        _write(logging.DEBUG, "job_dispatched", "job %s %s was dispatched to %s", sent, sent["queue"])
+
+
+def job_starting(**sent: Any) -> None:
+    if logger.isEnabledFor(logging.DEBUG):
+        _write(logging.DEBUG, "job_starting", "job %s %s starts", sent)
+
+
+def job_processed(**sent: Any) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        _write(logging.INFO, "job_processed", "job %s %s was processed in %.3f s", sent, sent["elapsed"])
+
+
+def job_failed(**sent: Any) -> None:
+    level = logging.ERROR if sent["dead_lettered"] else logging.WARNING
+    if not logger.isEnabledFor(level):
+        return
+    follows = "it will not run again" if sent["dead_lettered"] else f"it runs again in {sent['delay']:.3g} s"
+    _write(
+        level,
+        "job_failed",
+        "job %s %s failed at attempt %s of %s, %s: %s: %s",
+        sent,
+        sent["attempt"],
+        sent["max_attempts"],
+        follows,
+        printable(sent["exception_class"]),
+        printable(sent["exception_message"]),
+    )
+
+
+def job_released(**sent: Any) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        _write(logging.INFO, "job_released", "job %s %s was released for %.3g s", sent, sent["delay"])
+
+
+def job_retried(**sent: Any) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        _write(logging.INFO, "job_retried", "job %s %s was retried", sent)
+
+
+def job_lost(**sent: Any) -> None:
+    if logger.isEnabledFor(logging.WARNING):
+        _write(
+            logging.WARNING,
+            "job_lost",
+            "job %s %s was lost: its reservation had ended, so its end was not stored, and it runs elsewhere",
+            sent,
+        )
+
+
+def job_cancelled(**sent: Any) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        _write(logging.INFO, "job_cancelled", "job %s %s was cancelled", sent)
+
+
+def worker_started(*, worker: str, queues: list[str], **sent: Any) -> None:
+    _write_worker("worker_started", "worker %s started", worker, queues=queues)
+
+
+def worker_stopping(*, worker: str, reason: str, **sent: Any) -> None:
+    _write_worker("worker_stopping", "worker %s is stopping (%s)", worker, reason, reason=reason)
+
+
+def worker_stopped(*, worker: str, reason: str, stats: Any, **sent: Any) -> None:
+    counts = {count: getattr(stats, count) for count in ("processed", "released", "failed", "lost")}
+    _write_worker("worker_stopped", "worker %s stopped (%s)", worker, reason, reason=reason, **counts)
+
+
+RECEIVERS = (
+    job_dispatched,
+    job_starting,
+    job_processed,
+    job_failed,
+    job_released,
+    job_retried,
+    job_lost,
+    job_cancelled,
+    worker_started,
+    worker_stopping,
+    worker_stopped,
+)
+
+
+def connect() -> None:
+    for receiver in RECEIVERS:
+        getattr(signals, receiver.__name__).connect(receiver, dispatch_uid=f"django_jobqueue.logs.{receiver.__name__}")
+
+
+def _write(level: int, event: str, text: str, sent: dict[str, Any], *more: object) -> None:
+    """``text`` begins with the places of the job's name and id."""
+    extra = {key: value for key, value in sent.items() if key not in {"signal", "sender", "name", "id"}}
+    extra |= {"event": event, "job": sent["name"], "id": str(sent["id"])}
+    logger.log(level, text, printable(sent["name"]), sent["id"], *more, extra=extra)
+
+
+def _write_worker(event: str, text: str, worker: str, *more: object, **facts: Any) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        logger.info(text, printable(worker), *more, extra={"event": event, "worker": worker, **facts})
