@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from threading import RLock
 from uuid import UUID
 
@@ -24,6 +25,7 @@ logger = logging.getLogger("django_jobqueue")
 
 class Desk:
     def __init__(self, stats: WorkerStats, is_stopping: Callable[[], bool]) -> None:
+        self.now: datetime | None = None  # the store's time, where a caller owns the clock
         self._stats = stats
         self._is_stopping = is_stopping
         self._pending: list[Ended] = []
@@ -54,7 +56,7 @@ class Desk:
 
     def _settle(self, driver: Driver, batch: list[Ended]) -> set[UUID]:
         try:
-            return driver.settle([ended.settlement for ended in batch])
+            return driver.settle([ended.settlement for ended in batch], now=self.now)
         except driver.outages:
             raise
         except Exception:

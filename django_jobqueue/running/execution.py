@@ -67,7 +67,7 @@ def _run_atomic(attempt: Attempt, driver: Driver, desk: Desk) -> Ended:
                     call()
             except BaseException as error:
                 settlement = _settlement_of(error, attempt)
-            driver.settle([settlement or Complete(attempt.job)])
+            driver.settle([settlement or Complete(attempt.job)], now=desk.now)
 
     try:
         database = _joinable_database(driver, attempt)
@@ -83,7 +83,7 @@ def _run_atomic(attempt: Attempt, driver: Driver, desk: Desk) -> Ended:
             return attempt.end(settlement or _settlement_of(error, attempt))
         # An on_commit callback: the effects are there to stay, so that another attempt would double them.
         settlement = Fail(attempt.job, attempt.record(error))
-        driver.bury(attempt.job, settlement.record)
+        driver.bury(attempt.job, settlement.record, now=desk.now)
     return attempt.end(settlement or Complete(attempt.job), is_settled=True)
 
 

@@ -119,6 +119,7 @@ class Worker:
         Returns whether there was a job. ``now`` is the store's time where a caller owns the clock; the store's
         outages are raised.
         """
+        self._desk.now = now
         for driver in self.drivers:
             rescue(driver, self.options.max_attempts, now)
             self._lanes.discover(driver)
