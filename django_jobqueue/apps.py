@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
-from . import checks, logs
+from . import checks, embed, logs
 
 
 class JobQueueConfig(AppConfig):
@@ -16,3 +16,4 @@ class JobQueueConfig(AppConfig):
     def ready(self) -> None:
         checks.connect()
         logs.connect()
+        embed.start_under_runserver()

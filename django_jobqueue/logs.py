@@ -25,6 +25,8 @@ from typing import Any
 from . import signals
 from .jobs.errors import printable
 
+_NO_EXTRA = frozenset(("signal", "sender", "name", "id"))
+
 logger = logging.getLogger("django_jobqueue")
 
 
@@ -121,7 +123,8 @@ def connect() -> None:
 
 def _write(level: int, event: str, text: str, sent: dict[str, Any], *more: object) -> None:
     """``text`` begins with the places of the job's name and id."""
-    extra = {key: value for key, value in sent.items() if key not in {"signal", "sender", "name", "id"}}
+    extra = {key: value for key, value in sent.items() if key not in _NO_EXTRA}
+    extra |= {key: round(extra[key], 6) for key in ("waited", "elapsed") if key in extra}
     extra |= {"event": event, "job": sent["name"], "id": str(sent["id"])}
     logger.log(level, text, printable(sent["name"]), sent["id"], *more, extra=extra)
 

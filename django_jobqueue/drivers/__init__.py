@@ -64,10 +64,9 @@ class Connections:
                 f"The queue connection {alias!r} names the driver {name!r}, which cannot be imported: {error}. "
                 f"Use {', '.join(map(repr, DRIVERS))}, or the dotted path of a Driver class."
             ) from error
-        driver = driver_class(alias, options)
-        if not isinstance(driver, Driver):
+        if not (isinstance(driver_class, type) and issubclass(driver_class, Driver)):
             raise InvalidConnection(f"The driver {name!r} of the queue connection {alias!r} is no Driver class.")
-        return driver
+        return driver_class(alias, options)
 
 
 connections = Connections()

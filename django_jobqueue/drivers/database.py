@@ -154,6 +154,9 @@ class DatabaseDriver(Driver):
     # A worker's turn
 
     def queues(self) -> list[str]:
+        return repeating(self._database, self._queues)
+
+    def _queues(self) -> list[str]:
         with connections[self._database].cursor() as cursor:
             cursor.execute(_QUEUES_SQL)
             return [row[0] for row in cursor.fetchall()]
@@ -161,7 +164,7 @@ class DatabaseDriver(Driver):
     def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
         due = self._jobs.filter(queue=queue, state=SCHEDULED, available_at__lte=store_clock(now))
         due = due.order_by("available_at")
-        if not due.values("id")[:1]:
+        if not self._any(due):
             return 0
 
         def move() -> int:
@@ -351,7 +354,7 @@ class DatabaseDriver(Driver):
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         expired = self._jobs.filter(state=RESERVED, reserved_until__lte=store_clock(now)).order_by("reserved_until")
-        if not expired.values("id")[:1]:
+        if not self._any(expired):
             return []
 
         def save() -> list[Rescued]:
@@ -545,6 +548,10 @@ class DatabaseDriver(Driver):
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {store_now_sql(connection.vendor)}")
             return from_microseconds(int(cursor.fetchone()[0]))
+
+    def _any(self, rows: QuerySet[Job]) -> bool:
+        """Whether there is a row to deal with; often the first statement after a long wait, so repeated too."""
+        return repeating(self._database, lambda: bool(rows.values("id")[:1]))
 
     def _locked_ids(self, rows: QuerySet[Job], limit: int | None) -> list[UUID]:
         """The ids of rows that nobody else holds, locked; on SQLite our transaction has locked everything."""

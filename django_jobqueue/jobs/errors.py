@@ -41,7 +41,7 @@ def class_path(error: BaseException) -> str:
 def message_of(error: BaseException, secrets: Collection[str] = ()) -> str:
     try:
         text = str(error)
-    except Exception as broken:
+    except BaseException as broken:  # whatever a handler's class does, its worker goes on
         text = f"<str() of the error raised {type(broken).__name__}>"
     return shortened(mask(storable(text), secrets), MAX_MESSAGE)
 
@@ -49,7 +49,7 @@ def message_of(error: BaseException, secrets: Collection[str] = ()) -> str:
 def traceback_of(error: BaseException, secrets: Collection[str] = ()) -> str:
     try:
         text = "".join(traceback.format_exception(type(error), error, _below_our_own_frames(error)))
-    except Exception as broken:
+    except BaseException as broken:
         text = f"<formatting the traceback raised {type(broken).__name__}>"
     return shortened(mask(storable(text), secrets), MAX_TRACEBACK)
 

@@ -65,7 +65,7 @@ def decode(text: str, format_version: int) -> tuple[list[Any], dict[str, Any]]:
         return args, kwargs
     try:
         return [_restore(value) for value in args], {name: _restore(value) for name, value in kwargs.items()}
-    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise InvalidPayload(f"The stored payload has a tag that cannot be read: {error}.") from None
 
 

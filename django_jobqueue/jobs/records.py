@@ -153,7 +153,7 @@ class AttemptHistory:
         try:
             body = json.loads(text) if text else {}
             return cls(int(body.get("total", 0)), tuple(AttemptRecord(**record) for record in body.get("last", [])))
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             return cls()
 
     def plus(self, record: AttemptRecord) -> AttemptHistory:

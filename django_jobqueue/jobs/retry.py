@@ -121,10 +121,10 @@ def decide(policy: Policy, *, attempt: int, exceptions: int, error: BaseExceptio
 def _delay(policy: Policy, error: BaseException, attempt: int) -> float:
     try:
         return seconds_of(policy.backoff, error, attempt)
-    except Exception:
+    except BaseException:  # the project's code, which must not end the worker
         logger.exception("The backoff of a job raised or returned no usable delay; using the BACKOFF setting.")
     try:
         return seconds_of(policy.fallback, error, attempt)
-    except Exception:
+    except BaseException:
         logger.exception("The BACKOFF setting raised or returned no usable delay; using its default.")
         return min(Exponential().seconds_after(attempt), MAX_SECONDS)

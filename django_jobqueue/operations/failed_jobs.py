@@ -22,6 +22,7 @@ from ..signals import job_retried
 PAGE = 500
 SHORTEST_ENDING = 6
 SHOWN_ENDING = 8
+MOST_DIGITS = 18  # of a number that every database can compare
 
 Status = Literal["retried", "forgotten", "unknown job", "gone"]
 
@@ -43,7 +44,8 @@ def find(reference: str, *, connection: str | None = None) -> FailedSummary | No
     found: list[FailedSummary] = []
     for driver in _drivers(connection):
         if reference.isascii() and reference.isdigit():
-            found += driver.failed(numbers=[int(reference)], limit=2)
+            if len(reference) <= MOST_DIGITS:
+                found += driver.failed(numbers=[int(reference)], limit=2)
         elif (job_id := _as_uuid(reference)) is not None:
             found += driver.failed(job_id=job_id, limit=2)
         else:

@@ -8,6 +8,7 @@ to the desk, which settles by the slice.
 from __future__ import annotations
 
 from collections.abc import Callable
+from traceback import clear_frames
 from typing import Any
 
 from django.db import transaction
@@ -65,9 +66,11 @@ def _run_atomic(attempt: Attempt, driver: Driver, desk: Desk) -> Ended:
             try:
                 with transaction.atomic(using=database):
                     call()
+                    _check_writes_stay(database, attempt)
             except BaseException as error:
                 settlement = _settlement_of(error, attempt)
-            driver.settle([settlement or Complete(attempt.job)], now=desk.now)
+            if not driver.settle([settlement or Complete(attempt.job)], now=desk.now):
+                raise ReservationLost(f"The job {attempt.job.id} was taken from this worker while it ran.")
 
     try:
         database = _joinable_database(driver, attempt)
@@ -119,11 +122,24 @@ def _handler_call(attempt: Attempt, desk: Desk) -> Callable[[], Any]:
 
 def _settlement_of(error: BaseException, attempt: Attempt) -> Release | Fail:
     """What a raised error makes of the job; nothing of the error itself is kept, only its text."""
-    if isinstance(error, ReleaseRequest):
-        return Release(attempt.job, error.delay)
-    if isinstance(error, FailedByHandler):
-        return Fail(attempt.job, attempt.record(error))
-    return attempt.conclude(error)
+    try:
+        if isinstance(error, ReleaseRequest):
+            return Release(attempt.job, error.delay)
+        if isinstance(error, FailedByHandler):
+            return Fail(attempt.job, attempt.record(error))
+        return attempt.conclude(error)
+    finally:
+        # A cycle, as asgiref makes one, would keep the handler's objects alive until the collector finds it.
+        clear_frames(error.__traceback__)
+
+
+def _check_writes_stay(database: str, attempt: Attempt) -> None:
+    """Leaving a block that is marked for rollback raises nothing: the job would end without its writes."""
+    if transaction.get_rollback(using=database):
+        raise JobQueueError(
+            f"The atomic job {attempt.job.name!r} swallowed a database error, or closed its connection, so that its "
+            "writes are undone. Let the error through, or give the statement an atomic() block of its own."
+        )
 
 
 def _joinable_database(driver: Driver, attempt: Attempt) -> str:

@@ -41,6 +41,12 @@ class Pool:
         self._stats = WorkerStats()
         self._threads: list[Thread] = []
 
+    @property
+    def stats(self) -> WorkerStats:
+        """The merged counts, of loops that still run too."""
+        with self._lock:
+            return sum((worker.stats for worker in self._running), self._stats)
+
     def run(self) -> WorkerStats:
         """Work until told to stop; return the merged counts."""
         if self.options.workers == 1:
@@ -48,7 +54,7 @@ class Pool:
         else:
             self.start()
             self.join()
-        return self._stats
+        return self.stats
 
     def start(self) -> None:
         """Run every loop in a thread of its own, and return."""

@@ -6,6 +6,8 @@ to a SimpleQueue, which Python makes safe for that.
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
 import threading
 import time
@@ -78,8 +80,12 @@ class Waiter:
 
 
 @contextmanager
-def obeying_signals(stopping: Stopping) -> Iterator[None]:
-    """Let signals ask for a stop, in the main thread only, and restore the handlers at the end."""
+def obeying_signals(stopping: Stopping, *, until_exit: bool = False) -> Iterator[None]:
+    """Let signals ask for a stop, in the main thread only, and restore the handlers at the end.
+
+    With ``until_exit`` the process ends after the block: a signal that comes then ends it at once, as a clean
+    stop, and does not make it look like a crash.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -101,4 +107,16 @@ def obeying_signals(stopping: Stopping) -> Iterator[None]:
         yield
     finally:
         for number, previous in before.items():
-            signal.signal(number, previous)
+            signal.signal(number, _leave if until_exit else previous or signal.SIG_DFL)
+        if until_exit:
+            atexit.register(_ignore, *before)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(0)
+
+
+def _ignore(*numbers: int) -> None:
+    """From here on no thread is waited for, and Python would put back the handlers that kill."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)

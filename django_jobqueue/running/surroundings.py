@@ -50,6 +50,7 @@ def refresh_connections() -> None:
     for connection in _opened():
         if connection.in_atomic_block:
             continue
+        connection.queries_log.clear()  # what DEBUG keeps of our own looks
         ends = connection.close_at if connection.settings_dict["CONN_MAX_AGE"] else None
         if ends is not None and time.monotonic() >= ends:
             connection.close()

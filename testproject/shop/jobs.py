@@ -86,9 +86,7 @@ async def refresh_spending(customer_id: int) -> None:
 def write_sales_report(day: date) -> None:
     """Write the sales of a day, product by product, as a CSV file."""
     # Not created_at__date, for which MySQL and MariaDB need their time zone tables loaded.
-    start, end = (
-        timezone.make_aware(datetime.combine(d, time.min)) for d in (day, day + timedelta(days=1))
-    )
+    start, end = (timezone.make_aware(datetime.combine(d, time.min)) for d in (day, day + timedelta(days=1)))
     rows = (
         Order.objects.filter(created_at__gte=start, created_at__lt=end)
         .values_list("product__name")

@@ -28,9 +28,7 @@ class CheckoutForm(forms.Form):
 
     customer = forms.ModelChoiceField(Customer.objects.order_by("name"))
     product = forms.ModelChoiceField(Product.objects.order_by("name"))
-    card = forms.CharField(
-        max_length=19, initial="1234", help_text=f"The card {DECLINED_CARD} is declined."
-    )
+    card = forms.CharField(max_length=19, initial="1234", help_text=f"The card {DECLINED_CARD} is declined.")
 
 
 def charge(card: str, order: Order) -> None:
@@ -64,9 +62,7 @@ def checkout(request: HttpRequest) -> HttpResponse:
     product = form.cleaned_data["product"]
     try:
         with transaction.atomic():
-            order = Order.objects.create(
-                customer=form.cleaned_data["customer"], product=product, amount=product.price
-            )
+            order = Order.objects.create(customer=form.cleaned_data["customer"], product=product, amount=product.price)
             send_receipt.dispatch(order.pk)
             notify_warehouse.dispatch(order.pk)
             charge(form.cleaned_data["card"], order)

@@ -25,6 +25,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_jobqueue",
     "shop",
+    "lab",
 ]
 
 MIDDLEWARE = [
@@ -100,9 +101,7 @@ def _database(kind: str) -> dict[str, Any]:
             "OPTIONS": {"charset": "utf8mb4"},
             "TEST": {"CHARSET": "utf8mb4"},
         }
-    raise ImproperlyConfigured(
-        f"JOBQUEUE_TEST_DATABASE is {kind!r}; choose sqlite, postgres or mysql."
-    )
+    raise ImproperlyConfigured(f"JOBQUEUE_TEST_DATABASE is {kind!r}; choose sqlite, postgres or mysql.")
 
 
 DATABASES = {"default": _database(os.environ.get("JOBQUEUE_TEST_DATABASE", "sqlite"))}

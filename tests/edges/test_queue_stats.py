@@ -1,0 +1,76 @@
+"""``queue_stats``: how much is in each queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobqueue import using
+from django_jobqueue.models import Job
+from tests.edges.commands import dead_letter, run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECOND = 1_000_000
+HEADER = "queue\tconnection\tready\toldest\tscheduled\treserved\tfailed"
+
+
+@pytest.fixture
+def some_jobs() -> None:
+    using("edges.succeed").dispatch()
+    using("edges.succeed").dispatch()
+    using("edges.succeed", delay=60).dispatch()
+    using("edges.succeed", queue="mail", delay=60).dispatch()
+    reserved = using("edges.succeed", queue="mail").dispatch()
+    Job.objects.filter(id=reserved.id).update(state="reserved")
+    dead_letter(queue="old")
+
+
+@pytest.mark.usefixtures("some_jobs")
+def test_in_a_pipe_it_is_tab_separated_with_a_header() -> None:
+    header, default, mail, old = run("queue_stats").lines
+    assert header == HEADER
+    assert default.startswith("default\tdefault\t2\t0.")
+    assert default.endswith("\t1\t0\t0")
+    assert mail == "mail\tdefault\t0\t\t1\t1\t0"
+    assert old == "old\tdefault\t0\t\t0\t0\t1"
+
+
+@pytest.mark.usefixtures("some_jobs")
+def test_for_programs_it_has_an_object_for_each_queue() -> None:
+    default, mail, old = run("queue_stats", json=True).records
+    assert 0 <= default.pop("oldest") < 60
+    assert default == {
+        "queue": "default",
+        "connection": "default",
+        "ready": 2,
+        "scheduled": 1,
+        "reserved": 0,
+        "failed": 0,
+    }
+    assert (mail["oldest"], mail["reserved"], old["failed"]) == (None, 1, 1)
+
+
+@pytest.mark.usefixtures("some_jobs")
+def test_on_a_terminal_it_is_a_table() -> None:
+    lines = run("queue_stats", terminal=True, no_color=True).lines
+    assert lines[0].split() == ["QUEUE", "CONNECTION", "READY", "OLDEST", "SCHEDULED", "RESERVED", "FAILED"]
+    assert lines[2].split() == ["mail", "default", "0", "-", "1", "1", "0"]
+    assert len({len(line) for line in lines}) == 1, "numbers are aligned to the right"
+
+
+@pytest.mark.usefixtures("some_jobs")
+def test_it_shows_the_queues_that_are_named_also_empty_ones() -> None:
+    shown = run("queue_stats", "--json", "--queue", "mail,empty", "-q", "old").records
+    assert [record["queue"] for record in shown] == ["mail", "empty", "old"]
+    assert len(run("queue_stats", "--json", "--queue", "*").records) == 3
+
+
+def test_without_jobs_it_says_so() -> None:
+    assert run("queue_stats", terminal=True).out == "No jobs.\n"
+    assert run("queue_stats").lines == [HEADER]
+    assert run("queue_stats", json=True).out == ""
+
+
+@pytest.mark.parametrize("queue", ["a,,b", "*,a", " "])
+def test_what_is_no_queue_is_a_usage_error(queue: str) -> None:
+    assert run("queue_stats", "--queue", queue).code == 2

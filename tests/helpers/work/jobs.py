@@ -1,0 +1,75 @@
+"""Jobs that tell the test what became of them, and that do to their worker what a test needs."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from shop.models import Customer
+
+from django_jobqueue import job
+from tests.helpers.marks import release_file, write_mark
+from tests.helpers.waiting import wait_until
+
+
+def _die_once(key: object) -> None:
+    """Kill this process, unless a process was killed by this key before."""
+    trace = release_file().with_suffix(f".died-{key}")
+    if not trace.exists():
+        trace.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@job(name="work.mark")
+def mark(key: int | str = "") -> None:
+    write_mark("ran", key)
+
+
+@job(name="work.act")
+def act(key: int | str = "", what: str = "") -> None:
+    """One name for quick jobs and deadly ones, so that they are reserved together."""
+    write_mark("started", key)
+    if what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif what == "die once":
+        _die_once(key)
+    write_mark("ran", key)
+
+
+@job(name="work.hold")
+def hold(key: int | str = "") -> None:
+    """Run until the test lets go."""
+    write_mark("started", key)
+    wait_until(release_file().exists, "the test lets go")
+    write_mark("ran", key)
+
+
+@job(name="work.hold_once", max_attempts=1)
+def hold_once(key: int | str = "") -> None:
+    write_mark("started", key)
+    wait_until(release_file().exists, "the test lets go")
+    write_mark("ran", key)
+
+
+@job(name="work.die")
+def die(key: int | str = "") -> None:
+    write_mark("started", key)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@job(name="work.add_customer", atomic=True)
+def add_customer(name: str, then: str = "") -> None:
+    """Write a row; with ``then`` this process is killed, or the job held, before the commit."""
+    write_mark("started", name)
+    Customer.objects.create(name=name, email=f"{name}@example.com")
+    if then == "die once":
+        _die_once(name)
+    elif then == "hold":
+        wait_until(release_file().exists, "the test lets go")
+    write_mark("ran", name)
+
+
+@job(name="work.fail", max_attempts=1)
+def fail(key: int | str = "") -> None:
+    write_mark("started", key)
+    raise ValueError("it always does")

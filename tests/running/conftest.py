@@ -1,0 +1,8 @@
+"""The fixtures of jobs that are run."""
+
+from __future__ import annotations
+
+from tests.helpers.fixtures import archive, clock, database, driver, heard, make_worker, memory, register, worker
+from tests.helpers.simulation import simulation
+
+__all__ = ["archive", "clock", "database", "driver", "heard", "make_worker", "memory", "register", "simulation", "worker"]

@@ -1,0 +1,543 @@
+"""The loop: what it looks at, in which order, when it waits and why it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_jobqueue import dispatch, get_job
+from django_jobqueue.drivers import Driver
+from django_jobqueue.exceptions import InvalidConnection
+from django_jobqueue.jobs.records import ReserveLimit
+from django_jobqueue.running.options import WorkerOptions, WorkerStats
+from django_jobqueue.running.stopping import Stopping
+from django_jobqueue.running.worker import Worker, new_identity
+from tests.drivers.contract import Clock, at_once
+from tests.helpers.listening import Heard
+from tests.helpers.simulation import Simulation
+from tests.helpers.waiting import DEADLINE, wait_until
+
+Register = Callable[..., Callable[[Callable[..., Any]], Any]]
+Make = Callable[..., Worker]
+
+
+@pytest.fixture
+def done(register: Register) -> list[Any]:
+    """What the job "tests.note" was called with, in order."""
+    seen: list[Any] = []
+
+    @register()
+    def note(value: Any) -> None:
+        seen.append(value)
+
+    return seen
+
+
+def note(*values: Any, **options: Any) -> list[Any]:
+    from django_jobqueue import using
+
+    return [using("tests.note", **options).dispatch(value).id for value in values]
+
+
+# work_once
+
+
+def test_without_a_job_there_is_nothing_to_do(driver: Driver, worker: Worker, clock: Clock) -> None:
+    assert not worker.work_once(now=clock.now)
+    assert worker.stats == WorkerStats()
+
+
+def test_one_call_runs_one_job(driver: Driver, worker: Worker, clock: Clock, done: list[Any]) -> None:
+    note("a", "b")
+    assert worker.work_once(now=clock.now)
+    assert done == ["a"]
+
+
+def test_one_call_rescues_and_then_runs_what_it_rescued(
+    driver: Driver, worker: Worker, clock: Clock, done: list[Any]
+) -> None:
+    note("a")
+    driver.reserve("default", "dead", ReserveLimit(rows=1, max_attempts=3), retry_after=90, now=clock.now)
+    assert not worker.work_once(now=clock.tick(89))
+    assert worker.work_once(now=clock.tick(2))
+    assert done == ["a"]
+
+
+def test_one_call_stages_and_then_runs_what_is_due(
+    driver: Driver, worker: Worker, clock: Clock, done: list[Any]
+) -> None:
+    note("a", delay=300)
+    assert not worker.work_once(now=clock.now)
+    assert worker.work_once(now=clock.tick(300))
+    assert done == ["a"]
+
+
+def test_a_rescue_goes_before_a_reserve(driver: Driver, worker: Worker, clock: Clock, done: list[Any]) -> None:
+    """Rescued behind its rank, so that the other runs first; and not left reserved meanwhile."""
+    (rescued,) = note("rescued")
+    driver.reserve("default", "dead", ReserveLimit(rows=1, max_attempts=3), retry_after=90, now=clock.now)
+    note("waiting")
+    worker.work_once(now=clock.tick(91))
+    assert done == ["waiting"]
+    job = get_job(rescued)
+    assert job is not None
+    assert job.state == "ready"
+
+
+def test_work_once_starts_no_thread(driver: Driver, worker: Worker, clock: Clock, done: list[Any]) -> None:
+    before = set(threading.enumerate())
+    note("a", "b")
+    while worker.work_once(now=clock.now):
+        assert set(threading.enumerate()) == before
+
+
+def test_work_once_runs_jobs_in_the_calling_thread(
+    driver: Driver, worker: Worker, clock: Clock, register: Register
+) -> None:
+    seen = []
+
+    @register()
+    def look() -> None:
+        seen.append(threading.current_thread())
+
+    look.dispatch()
+    worker.work_once(now=clock.now)
+    assert seen == [threading.current_thread()]
+
+
+def test_two_workers_that_look_at_once_share_the_jobs(
+    driver: Driver, make_worker: Make, register: Register, done: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """F03: one gets the job, the other the next one or nothing, and neither complains."""
+    for _ in range(5):
+        note("job")
+        workers = [make_worker(), make_worker()]
+        found = at_once(2, lambda: workers.pop().work_once())  # noqa: B023 - used up in this round
+        assert sorted(found) in ([False, True], [True, True])
+        assert found.count(True) == 1
+    assert len(done) == 5
+    assert [record for record in caplog.records if record.levelname != "INFO" and record.levelname != "DEBUG"] == []
+
+
+def test_equal_dispatches_are_jobs_of_their_own(
+    driver: Driver, worker: Worker, clock: Clock, register: Register
+) -> None:
+    """F05"""
+    seen = []
+
+    @register(max_attempts=1)
+    def add(number: int) -> None:
+        from django_jobqueue import current_job
+
+        seen.append(current_job().id)  # type: ignore[union-attr]
+        if len(seen) == 1:
+            raise ValueError
+
+    ids = [add.using(delay=1).dispatch(1).id for _ in range(3)] + [add.dispatch(1).id for _ in range(2)]
+    while worker.work_once(now=clock.now):
+        pass
+    assert sorted(seen) == sorted(ids)
+    assert len(set(ids)) == 5
+    assert driver.failed_count() == 1
+
+
+# Which queues, and in which order
+
+
+def test_a_worker_serves_every_queue_unless_told(
+    driver: Driver, worker: Worker, clock: Clock, done: list[Any]
+) -> None:
+    for queue in ("a", "b", "c"):
+        note(queue, queue=queue)
+    while worker.work_once(now=clock.now):
+        pass
+    assert sorted(done) == ["a", "b", "c"]
+
+
+def test_listed_queues_are_served_in_strict_order(
+    driver: Driver, make_worker: Make, clock: Clock, done: list[Any]
+) -> None:
+    """F06"""
+    note(*range(10), queue="low")
+    note("first", "second", queue="high")
+    note("never", queue="other")
+    worker = make_worker(queues=("high", "low"))
+    while worker.work_once(now=clock.now):
+        if len(done) == 5:
+            note("urgent", queue="high")
+    assert done == ["first", "second", 0, 1, 2, "urgent", *range(3, 10)]
+
+
+def test_every_queue_gets_its_turn(driver: Driver, worker: Worker, clock: Clock, done: list[Any]) -> None:
+    for queue in ("a", "b"):
+        note(*[queue] * 4, queue=queue)
+    while worker.work_once(now=clock.now):
+        pass
+    assert done in (["a", "b"] * 4, ["b", "a"] * 4)
+
+
+def test_jobs_of_one_queue_run_in_the_order_of_dispatch(
+    driver: Driver, make_worker: Make, simulation: Simulation, done: list[Any]
+) -> None:
+    """F06"""
+    note(*range(50))
+    simulation.run(make_worker(stop_when_empty=True))
+    assert done == list(range(50))
+
+
+def test_a_higher_priority_runs_first(driver: Driver, worker: Worker, clock: Clock, done: list[Any]) -> None:
+    note("low", priority=-1)
+    note("normal")
+    note("high", priority=1)
+    while worker.work_once(now=clock.now):
+        pass
+    assert done == ["high", "normal", "low"]
+
+
+# run: why it ends
+
+
+def test_it_ends_when_everything_is_empty(
+    driver: Driver, make_worker: Make, simulation: Simulation, done: list[Any], heard: Heard
+) -> None:
+    note(*range(20))
+    note(*range(20), queue="other")
+    stats = simulation.run(make_worker(stop_when_empty=True))
+    assert (stats.processed, len(done), simulation.pauses) == (40, 40, [])
+    assert heard.one("worker_stopped")["reason"] == "empty"
+
+
+def test_what_is_not_due_does_not_keep_it_from_ending(
+    driver: Driver, make_worker: Make, simulation: Simulation, done: list[Any]
+) -> None:
+    note("later", delay=3600)
+    assert simulation.run(make_worker(stop_when_empty=True)).runs == 0
+
+
+def test_what_a_job_dispatches_is_run_before_it_ends(
+    driver: Driver, make_worker: Make, simulation: Simulation, register: Register
+) -> None:
+    seen = []
+
+    @register()
+    def again(left: int) -> None:
+        seen.append(left)
+        if left:
+            again.dispatch(left - 1)
+
+    again.dispatch(5)
+    simulation.run(make_worker(stop_when_empty=True))
+    assert seen == [5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("most", [1, 5, 20])
+def test_it_ends_after_max_jobs_and_leaves_the_others_untouched(
+    driver: Driver, make_worker: Make, simulation: Simulation, done: list[Any], heard: Heard, most: int
+) -> None:
+    ids = note(*range(25))
+    stats = simulation.run(make_worker(max_jobs=most))
+    assert (stats.processed, done) == (most, list(range(most)))
+    left = [get_job(job_id) for job_id in ids[most:]]
+    assert {(job.state, job.attempts) for job in left if job is not None} == {("ready", 0)}
+    assert heard.one("worker_stopped")["reason"] == "max_jobs"
+
+
+def test_max_jobs_counts_attempts_whatever_their_outcome(
+    driver: Driver, make_worker: Make, simulation: Simulation, register: Register
+) -> None:
+    @register(max_attempts=10, backoff=0)
+    def boom() -> None:
+        raise ValueError
+
+    job_id = boom.dispatch().id
+    assert simulation.run(make_worker(max_jobs=3)) == WorkerStats(released=3)
+    job = get_job(job_id)
+    assert job is not None
+    assert job.attempts == 3
+
+
+def test_it_ends_after_max_time(
+    driver: Driver, make_worker: Make, simulation: Simulation, heard: Heard
+) -> None:
+    began = simulation.monotonic()
+    simulation.run(make_worker(max_time=100, sleep=7))
+    assert 100 <= simulation.monotonic() - began < 110
+    assert heard.one("worker_stopped")["reason"] == "max_time"
+
+
+def test_it_ends_when_it_is_asked_to(
+    driver: Driver, make_worker: Make, simulation: Simulation, heard: Heard
+) -> None:
+    simulation.run(make_worker(), waits=3)
+    assert heard.one("worker_stopped")["reason"] == "the test has seen enough"
+    assert len(simulation.pauses) == 3
+
+
+def test_a_worker_says_when_it_starts_and_stops(
+    driver: Driver, make_worker: Make, simulation: Simulation, done: list[Any], heard: Heard
+) -> None:
+    note("a")
+    worker = make_worker(stop_when_empty=True, queues=("default", "mail"))
+    simulation.run(worker)
+    assert heard.names("") == [
+        "job_dispatched",
+        "worker_started",
+        "job_starting",
+        "job_processed",
+        "worker_stopping",
+        "worker_stopped",
+    ]
+    common = {"sender": Worker, "worker": worker.identity}
+    assert heard.one("worker_started") == {**common, "queues": ["default", "mail"]}
+    assert heard.one("worker_stopping") == {**common, "reason": "empty"}
+    assert heard.one("worker_stopped") == {**common, "reason": "empty", "stats": WorkerStats(processed=1)}
+
+
+def test_a_stop_lets_the_job_in_hand_finish_and_hands_the_others_back(
+    driver: Driver, make_worker: Make, simulation: Simulation, register: Register
+) -> None:
+    stopping = Stopping()
+    seen: list[int] = []
+
+    @register()
+    def work(number: int) -> None:
+        seen.append(number)
+        if number == 4:
+            stopping.ask("now")
+
+    ids = [work.dispatch(number).id for number in range(10)]
+    stats = simulation.run(make_worker(stopping=stopping))
+    assert stats == WorkerStats(processed=5)
+    assert seen == [0, 1, 2, 3, 4]
+    left = [get_job(job_id) for job_id in ids[5:]]
+    assert [(job.state, job.attempts) for job in left if job is not None] == [("ready", 0)] * 5
+
+
+def test_a_job_hears_of_a_stop(
+    driver: Driver, make_worker: Make, simulation: Simulation, register: Register
+) -> None:
+    from django_jobqueue import current_job
+
+    stopping = Stopping()
+    heard = []
+
+    @register()
+    def work() -> None:
+        context = current_job()
+        assert context is not None
+        heard.append(context.should_stop())
+        stopping.ask("now")
+        heard.append(context.should_stop())
+        context.release()
+
+    job_id = work.dispatch().id
+    assert simulation.run(make_worker(stopping=stopping)) == WorkerStats(released=1)
+    assert heard == [False, True]
+    job = get_job(job_id)
+    assert job is not None
+    assert (job.state, job.attempts) == ("ready", 0)
+
+
+def test_a_worker_that_was_asked_before_reserves_nothing(
+    driver: Driver, make_worker: Make, simulation: Simulation, done: list[Any]
+) -> None:
+    note("a")
+    stopping = Stopping()
+    stopping.ask("before")
+    assert simulation.run(make_worker(stopping=stopping)).runs == 0
+    assert done == []
+
+
+# run: waiting
+
+
+def test_an_idle_worker_waits_about_its_poll_interval(
+    driver: Driver, make_worker: Make, simulation: Simulation
+) -> None:
+    simulation.run(make_worker(sleep=10), waits=20)
+    pauses = [pause for pause in simulation.pauses if pause is not None]
+    assert len(set(pauses)) > 1  # jittered, so that workers do not look in step
+    assert all(6.9 <= pause <= 10 for pause in pauses)
+
+
+@pytest.mark.parametrize(("queues", "each"), [(("*",), 1), (("a", "b"), 6)])
+def test_an_idle_worker_asks_little(
+    database: Driver, make_worker: Make, simulation: Simulation, queues: tuple[str, ...], each: int
+) -> None:
+    """F60: the looks of one poll interval, and a rescue a second."""
+    counted = []
+
+    def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.lstrip().startswith(("SELECT", "WITH", "UPDATE", "DELETE", "INSERT")):
+            counted.append(sql)
+        return execute(sql, params, many, context)
+
+    polls = 40
+    with connection.execute_wrapper(count):
+        simulation.run(make_worker(sleep=0.5, queues=queues), waits=polls)
+    rescues = [sql for sql in counted if "reserved_until" in sql and "reserved_until," not in sql]
+    assert len(counted) <= polls * (each + 1) + 5
+    assert len(rescues) <= polls
+
+
+def test_what_is_due_while_the_worker_is_busy_is_not_left_waiting(
+    driver: Driver, make_worker: Make, simulation: Simulation, register: Register, clock: Clock
+) -> None:
+    """Staging has its own clock: a queue that is never empty does not keep scheduled jobs from becoming ready."""
+    staged = []
+    stage = driver.stage
+
+    def count(queue: str, **given: Any) -> int:
+        staged.append(simulation.monotonic())
+        return stage(queue, **given)
+
+    driver.stage = count  # type: ignore[method-assign]
+
+    @register()
+    def work(left: int) -> None:
+        simulation.advance(0.05)
+        if left:
+            work.dispatch(left - 1)
+            work.dispatch(0)
+
+    work.dispatch(40)
+    simulation.run(make_worker(stop_when_empty=True, sleep=0.5, queues=("default",)))
+    gaps = [later - earlier for earlier, later in zip(staged, staged[1:], strict=False)]
+    assert len(staged) >= 5
+    assert max(gaps) < 1.5
+
+
+def test_a_jump_of_the_systems_clock_moves_nothing(
+    driver: Driver, make_worker: Make, simulation: Simulation, done: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F49"""
+    real = time.time
+
+    def jump(number: int) -> None:
+        by = -3600 if number == 1 else 3600
+        monkeypatch.setattr(time, "time", lambda: real() + by)
+        if number == 3:
+            note("a")
+
+    simulation.run(make_worker(sleep=5), waits=5, on_wait=jump)
+    assert all(pause is not None and pause <= 5 for pause in simulation.pauses)
+    assert done == ["a"]
+
+
+def test_a_worker_whose_clock_is_ahead_steals_nothing(
+    database: Driver, make_worker: Make, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F48: only the store's clock counts."""
+    found = []
+    real = time.time
+
+    @register()
+    def work() -> None:
+        monkeypatch.setattr(time, "time", lambda: real() + 1000)
+        found.append(make_worker().work_once())
+        monkeypatch.setattr(time, "time", real)
+
+    work.dispatch()
+    assert make_worker().work_once()
+    assert found == [False]
+
+
+def test_a_dispatch_wakes_a_worker_of_the_same_process(
+    memory: Driver, make_worker: Make, register: Register
+) -> None:
+    seen = threading.Event()
+
+    @register()
+    def work() -> None:
+        seen.set()
+
+    worker = make_worker(sleep=10 * DEADLINE)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        wait_until(lambda: memory._waiters, "the worker waits")  # type: ignore[attr-defined]
+        work.dispatch()
+        assert seen.wait(DEADLINE)
+    finally:
+        worker.stopping.ask("end")
+        thread.join(DEADLINE)
+    assert not thread.is_alive()
+
+
+def test_an_idle_worker_hears_a_stop_in_its_wait(memory: Driver, make_worker: Make) -> None:
+    """F23"""
+    worker = make_worker(sleep=10 * DEADLINE)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    wait_until(lambda: memory._waiters, "the worker waits")  # type: ignore[attr-defined]
+    worker.stopping.ask("end")
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+
+
+# What it leaves
+
+
+def test_a_worker_leaves_no_thread_behind(
+    driver: Driver, make_worker: Make, simulation: Simulation, done: list[Any]
+) -> None:
+    """F90"""
+    before = set(threading.enumerate())
+    note(*range(5))
+    for _ in range(3):
+        simulation.run(make_worker(stop_when_empty=True))
+    assert set(threading.enumerate()) == before
+    assert len(done) == 5
+
+
+def test_a_handler_that_is_dispatched_by_name_is_found_by_the_worker(
+    driver: Driver, worker: Worker, clock: Clock, done: list[Any]
+) -> None:
+    dispatch("tests.note", 1)
+    worker.work_once(now=clock.now)
+    assert done == [1]
+
+
+def test_two_workers_of_one_process_have_names_of_their_own(memory: Driver, make_worker: Make) -> None:
+    assert make_worker().identity != make_worker().identity
+
+
+def test_the_name_of_a_worker_fits_its_column_whatever_the_host_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F86"""
+    monkeypatch.setattr("socket.gethostname", lambda: "Basecamp’s-Mac\x00\n" * 30)
+    identity = new_identity()
+    assert len(identity) <= 150
+    assert identity.isprintable()
+
+
+def test_a_connection_in_memory_is_refused_with_the_cure(settings: Any) -> None:
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "database"}, "quick": {"DRIVER": "memory"}}}
+    with pytest.raises(InvalidConnection, match="'quick' lives in the memory of one process"):
+        Worker(WorkerOptions.from_settings(connections=("quick",)))
+    assert [driver.alias for driver in Worker(WorkerOptions.from_settings()).drivers] == ["default"]
+
+
+def test_an_unknown_connection_is_refused(settings: Any) -> None:
+    settings.JOBQUEUE = {}
+    with pytest.raises(InvalidConnection, match="'nope'"):
+        Worker(WorkerOptions.from_settings(connections=("nope",)))
+
+
+def test_the_options_of_a_worker_are_those_of_the_settings_unless_given(settings: Any) -> None:
+    settings.JOBQUEUE = {
+        "POLL_INTERVAL": 2,
+        "MAX_ATTEMPTS": 7,
+        "BACKOFF": 9,
+        "TIMEOUT": 60,
+        "RETRY_AFTER": 120,
+        "SETTLE": "each",
+        "QUEUE_ERROR_BACKOFF_CAP": 11,
+    }
+    options = WorkerOptions.from_settings(max_attempts=2, sleep=None)
+    assert (options.sleep, options.max_attempts, options.backoff, options.fallback_backoff) == (2, 2, 9, 9)
+    assert (options.timeout, options.retry_after, options.settle, options.error_backoff_cap) == (60, 120, "each", 11)
