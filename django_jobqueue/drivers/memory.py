@@ -204,7 +204,7 @@ class MemoryDriver(Driver):
                     lost.add(reservation.id)
                 else:
                     until = moment + timedelta(seconds=retry_after)
-                    job.held = replace(job.held, reserved_until=until)
+                    job.held = job.held._replace(reserved_until=until)
         return lost
 
     def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:

@@ -31,7 +31,7 @@ from .options import EVERY_QUEUE, WorkerOptions, WorkerStats
 from .outages import StoreHealth
 from .rescuing import rescue
 from .stopping import Stopping
-from .surroundings import refresh_connections
+from .surroundings import Surroundings, refresh_connections
 
 logger = logging.getLogger("django_jobqueue")
 
@@ -203,12 +203,13 @@ class Worker:
     def _run_jobs(self, lane: Lane, count: int) -> None:
         """Run what is in hand, to its end or to a stop; an outage of the store ends it too."""
         arrived = time.monotonic()
+        surroundings = Surroundings()
         unbegun = count
         try:
             while not self.stopping.requested and (job := self._hand.begin_next()) is not None:
                 unbegun -= 1
                 try:
-                    ran = execute(job, lane.driver, self._desk, self.options, arrived)
+                    ran = execute(job, lane.driver, self._desk, self.options, arrived, surroundings)
                 finally:
                     self._hand.end()
                 lane.note_run(ran)

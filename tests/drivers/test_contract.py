@@ -180,7 +180,7 @@ def test_a_push_of_nothing_stores_nothing(store: Store) -> None:
 
 def test_a_job_pushed_again_is_left_alone(store: Store) -> None:
     job = store.dispatch("first")
-    assert store.push(replace(job, name="second")) == set()
+    assert store.push(job._replace(name="second")) == set()
     assert store.order() == ["first"]
 
 
