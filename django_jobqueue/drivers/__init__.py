@@ -67,6 +67,7 @@ class Connections:
         driver = driver_class(alias, options)
         if not isinstance(driver, Driver):
             raise InvalidConnection(f"The driver {name!r} of the queue connection {alias!r} is no Driver class.")
+        driver.notifies = get_settings().notify
         return driver
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
+from threading import Lock
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID, uuid4
 
@@ -52,10 +53,12 @@ from ..jobs.times import from_microseconds, microseconds, to_microseconds
 from ..models import FailedJob, Job
 from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
 from . import postgresql
-from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver
+from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, Waiter, is_ready_at_once, ready_queues
 from .dead_letters import DeadLetters
 from .expressions import IsAfter, force_index
+from .hints import Hints
 from .inserts import insert_statement
+from .listening import Listener, can_listen
 from .transactions import is_conflict, opening_statements, own_transaction, repeating
 
 RESERVE_INDEX = "jobqueue_job_reserve"
@@ -112,6 +115,9 @@ class DatabaseDriver(Driver):
                 f"The queue connection {alias!r} names the database {self._database!r}, which DATABASES lacks."
             )
         self.dead_letters = DeadLetters(alias, self._database)
+        self._hints = Hints(self._database, self.wake_listeners)
+        self._listener: Listener | None = None
+        self._listening = Lock()
 
     @property
     def database(self) -> str:
@@ -126,7 +132,9 @@ class DatabaseDriver(Driver):
     def push(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> set[UUID]:
         if not jobs:
             return set()
-        return repeating(self._database, lambda: self._insert(jobs, now))
+        stored = repeating(self._database, lambda: self._insert(jobs, now))
+        self._tell({job.queue for job in jobs if is_ready_at_once(job)})
+        return stored
 
     def _insert(self, jobs: Sequence[NewJob], now: datetime | None) -> set[UUID]:
         """One statement, or on MySQL a second one without the ids that were there already."""
@@ -359,7 +367,9 @@ class DatabaseDriver(Driver):
                     owned |= set(found)
             return owned
 
-        return repeating(self._database, give)
+        owned = repeating(self._database, give)
+        self._tell({held.queue for held in reservations})
+        return owned
 
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
         def end() -> set[UUID]:
@@ -377,7 +387,9 @@ class DatabaseDriver(Driver):
                         owned.add(item.reservation.id)
                 return owned
 
-        return repeating(self._database, end)
+        owned = repeating(self._database, end)
+        self._tell(ready_queues(item for item in settlements if item.reservation.id in owned))
+        return owned
 
     def _settle_unfinished(self, item: Release | Fail, now: datetime | None) -> bool:
         held = item.reservation
@@ -549,7 +561,9 @@ class DatabaseDriver(Driver):
         return self.dead_letters.last_number()
 
     def retry(self, retry_for: Mapping[int, float | None], *, now: datetime | None = None) -> set[int]:
-        return repeating(self._database, lambda: self.dead_letters.retry(retry_for, now))
+        retried = repeating(self._database, lambda: self.dead_letters.retry(retry_for, now))
+        self._tell(retried.values())
+        return set(retried)
 
     def forget(self, numbers: Iterable[int]) -> set[int]:
         wanted = list(numbers)
@@ -574,6 +588,28 @@ class DatabaseDriver(Driver):
                 f"run: manage.py migrate django_jobqueue{option}"
             ]
         return []
+
+    # Waiting
+
+    def listen(self, waiter: Waiter, queues: Collection[str] | None = None) -> None:
+        with self._listening:
+            super().listen(waiter, queues)
+            if self._listener is None and self.notifies and can_listen(connections[self._database]):
+                self._listener = Listener(self._database, self.wake_listeners)
+                self._listener.start()
+
+    def unlisten(self, waiter: Waiter) -> None:
+        with self._listening:
+            super().unlisten(waiter)
+            if self._listener is not None and not self.has_listeners:
+                self._listener.stop()
+                self._listener = None
+
+    def _tell(self, queues: Collection[str]) -> None:
+        """That jobs of these queues are ready; nobody is told where nobody could hear it."""
+        notifies = self.notifies and connections[self._database].vendor == "postgresql"
+        if queues and (notifies or self.has_listeners):
+            self._hints.tell(queues, notifies=notifies)
 
     # Details
 
