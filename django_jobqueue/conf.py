@@ -54,6 +54,7 @@ class Settings:
     retry_after: float = 90
     poll_interval: float = 0.5
     queue_error_backoff_cap: float = 30
+    notify: bool = True
     settle: Literal["each", "batch"] = "batch"
     after_commit: str = DEFAULT
     payload_limit: int = 1_048_576
@@ -205,6 +206,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "RETRY_AFTER": _retry_after,
     "POLL_INTERVAL": _positive,
     "QUEUE_ERROR_BACKOFF_CAP": _positive,
+    "NOTIFY": _boolean,
     "SETTLE": check_settle,
     "AFTER_COMMIT": _alias,
     "PAYLOAD_LIMIT": check_count,

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from django_jobqueue.drivers.base import Driver
 from django_jobqueue.drivers.memory import MemoryDriver
-from tests.drivers.contract import DATABASE, Clock, Store
+from tests.drivers.contract import DATABASE, PORTABLE, Clock, Store
 
 REQUIRE_SERVICES = os.environ.get("JOBQUEUE_REQUIRE_SERVICES") == "1"
 VENDORS = {
@@ -55,7 +55,12 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", DATABASE])
+def _forms() -> list[str]:
+    """PostgreSQL has statements of its own beside the portable form: the suite runs on both."""
+    return [DATABASE, PORTABLE] if settings.DATABASES["default"]["ENGINE"] == VENDORS["postgres"] else [DATABASE]
+
+
+@pytest.fixture(params=["memory", *_forms()])
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     if request.param == "memory":
         yield MemoryDriver("default", {})
@@ -63,6 +68,7 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
         from django_jobqueue.drivers.database import DatabaseDriver
 
         driver = DatabaseDriver("default", {"DATABASE": "default"})
+        driver.uses_vendor_forms = request.param != "portable"
         yield driver
         driver.close()
 

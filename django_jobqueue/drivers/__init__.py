@@ -66,7 +66,9 @@ class Connections:
             ) from error
         if not (isinstance(driver_class, type) and issubclass(driver_class, Driver)):
             raise InvalidConnection(f"The driver {name!r} of the queue connection {alias!r} is no Driver class.")
-        return driver_class(alias, options)
+        driver: Driver = driver_class(alias, options)
+        driver.notifies = get_settings().notify
+        return driver
 
 
 connections = Connections()

@@ -16,11 +16,13 @@ from uuid import UUID
 
 from ..jobs.records import (
     AttemptRecord,
+    Complete,
     FailedSummary,
     JobRecord,
     NewJob,
     Position,
     QueueSize,
+    Release,
     Rescued,
     Reservation,
     Reserved,
@@ -33,10 +35,7 @@ RESCUE_LIMIT = 500
 
 
 class Waiter(Protocol):
-    """A pause that a shutdown, or news of a job, ends early."""
-
-    def wait(self, seconds: float) -> bool:
-        """Pause for ``seconds`` at most; return whether the worker shall stop."""
+    """Somebody who pauses until there may be a job."""
 
     def wake(self) -> None:
         """End the pause early, from any thread; called just before a pause, it ends that one."""
@@ -55,6 +54,9 @@ class Driver(ABC):
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         """``options`` is the entry of CONNECTIONS; raises InvalidConnection for one that cannot work."""
         self.alias = alias
+        #: Whether to tell other processes of new jobs, where the store can.
+        self.notifies = True
+        self._listeners: tuple[tuple[Waiter, frozenset[str] | None], ...] = ()
 
     @property
     @abstractmethod
@@ -198,9 +200,27 @@ class Driver(ABC):
 
     # Waiting
 
-    def wait(self, waiter: Waiter, seconds: float) -> None:
-        """Pause until a job may have become ready, at most ``seconds``; a driver that hears of jobs ends it early."""
-        waiter.wait(seconds)
+    def listen(self, waiter: Waiter, queues: Collection[str] | None = None) -> None:
+        """Wake the waiter from now on when a job of ``queues`` may have become ready, None for any.
+
+        A hint: it may come for nothing, and may fail to come, so that a worker polls all the same.
+        """
+        self._listeners = (*self._listeners, (waiter, None if queues is None else frozenset(queues)))
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether somebody in this process listens."""
+        return bool(self._listeners)
+
+    def unlisten(self, waiter: Waiter) -> None:
+        """Wake the waiter no longer."""
+        self._listeners = tuple(listener for listener in self._listeners if listener[0] is not waiter)
+
+    def wake_listeners(self, queue: str) -> None:
+        """Wake those in this process who listen for a queue."""
+        for waiter, queues in self._listeners:
+            if queues is None or queue in queues:
+                waiter.wake()
 
     def is_busy(self, error: BaseException) -> bool:
         """Whether one of ``outages`` only says that somebody else holds a lock: try again at the next tick."""
@@ -217,3 +237,18 @@ class Driver(ABC):
     def problems(self) -> list[str]:
         """Why this connection cannot work for a worker of another process, each with its cure."""
         return []
+
+
+def ready_queues(settlements: Iterable[Settlement]) -> set[str]:
+    """The queues in which a settled job, or what follows one, is ready now."""
+    found = set()
+    for item in settlements:
+        if isinstance(item, Complete):
+            found |= {job.queue for job in item.then if is_ready_at_once(job)}
+        elif isinstance(item, Release) and not item.delay:
+            found.add(item.reservation.queue)
+    return found
+
+
+def is_ready_at_once(job: NewJob) -> bool:
+    return not job.delay and job.available_at is None

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, ClassVar
+from threading import Lock
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID, uuid4
 
 from django.db import (
@@ -48,14 +49,17 @@ from ..jobs.records import (
     Settlement,
 )
 from ..jobs.rescue import unfinished, verdict
-from ..jobs.times import from_microseconds, microseconds
+from ..jobs.times import from_microseconds, microseconds, to_microseconds
 from ..models import FailedJob, Job
 from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
-from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver
+from . import postgresql
+from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, Waiter, is_ready_at_once, ready_queues
 from .dead_letters import DeadLetters
 from .expressions import IsAfter, force_index
+from .hints import Hints
 from .inserts import insert_statement
-from .transactions import is_conflict, own_transaction, repeating
+from .listening import Listener, can_listen
+from .transactions import is_conflict, opening_statements, own_transaction, repeating
 
 RESERVE_INDEX = "jobqueue_job_reserve"
 
@@ -89,6 +93,8 @@ WITH RECURSIVE found (queue) AS (
 
 class DatabaseDriver(Driver):
     supports_transactions: ClassVar[bool] = True
+    #: Whether a database may do in one statement what the portable form does in several.
+    uses_vendor_forms = True
     outages: ClassVar[tuple[type[BaseException], ...]] = (
         OperationalError,
         InterfaceError,
@@ -109,6 +115,9 @@ class DatabaseDriver(Driver):
                 f"The queue connection {alias!r} names the database {self._database!r}, which DATABASES lacks."
             )
         self.dead_letters = DeadLetters(alias, self._database)
+        self._hints = Hints(self._database, self.wake_listeners)
+        self._listener: Listener | None = None
+        self._listening = Lock()
 
     @property
     def database(self) -> str:
@@ -123,18 +132,26 @@ class DatabaseDriver(Driver):
     def push(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> set[UUID]:
         if not jobs:
             return set()
-        return repeating(self._database, lambda: self._insert(jobs, now))
+        stored = repeating(self._database, lambda: self._insert(jobs, now))
+        self._tell({job.queue for job in jobs if is_ready_at_once(job)})
+        return stored
 
     def _insert(self, jobs: Sequence[NewJob], now: datetime | None) -> set[UUID]:
         """One statement, or on MySQL a second one without the ids that were there already."""
-        # A single row carries the clock's SQL; for many it is read once, before the transaction's first write.
-        moment = self._now() if now is None and len(jobs) > 1 else now
         vendor = connections[self._database].vendor
-        sql, params = insert_statement(jobs, vendor, moment)
+        if vendor == "postgresql" and self.uses_vendor_forms and len(jobs) > 1:
+            moment = None if now is None else to_microseconds(now)
+            return self._inserted(*postgresql.insert_statement(jobs, moment))
+        # A single row carries the clock's SQL; for many it is read once, before the transaction's first write.
+        now = self._now() if now is None and len(jobs) > 1 else now
+        sql, params = insert_statement(jobs, vendor, now)
         if vendor == "mysql":
-            return self._insert_mysql(jobs, sql, params, moment)
+            return self._insert_mysql(jobs, sql, params, now)
+        return self._inserted(f"{sql} ON CONFLICT (id) DO NOTHING RETURNING id", params)
+
+    def _inserted(self, sql: str, params: Any) -> set[UUID]:
         with connections[self._database].cursor() as cursor:
-            cursor.execute(f"{sql} ON CONFLICT (id) DO NOTHING RETURNING id", params)
+            cursor.execute(sql, params)
             return {as_uuid(row[0]) for row in cursor.fetchall()}
 
     def _insert_mysql(self, jobs: Sequence[NewJob], sql: str, params: list[Any], now: datetime | None) -> set[UUID]:
@@ -184,87 +201,128 @@ class DatabaseDriver(Driver):
         after: Position | None = None,
         now: datetime | None = None,
     ) -> Reserved:
-        ready = self._jobs.filter(queue=queue, state=READY).order_by("rank", "ready_at", "id")
-        if after is not None:
-            ready = ready.filter(IsAfter(after))
+        asked = _Asked(queue, worker, limit, retry_after, after, now)
+        if self._takes_in_one_statement(limit):
+            take = self._take_in_one_statement
+        elif self._skips_locked:
+            take = self._take_locked
+        else:
+            take = self._take_guarded
+        return repeating(self._database, lambda: take(asked))
+
+    def _ready(self, asked: _Asked) -> QuerySet[Job]:
+        """The ready jobs of a queue in their order, behind the given position."""
+        ready = self._jobs.filter(queue=asked.queue, state=READY).order_by("rank", "ready_at", "id")
+        if asked.after is not None:
+            ready = ready.filter(IsAfter(asked.after))
         if connections[self._database].vendor == "mysql":
             force_index(ready, RESERVE_INDEX)
-        taking = {
-            "state": RESERVED,
-            "attempts": F("attempts") + 1,
-            "worker": worker,
-            "reserved_at": store_clock(now),
-            "reserved_until": store_clock(now, microseconds(retry_after)),
-        }
-        take = self._take_locked if self._skips_locked else self._take_guarded
-        return repeating(self._database, lambda: take(ready, queue, worker, limit, retry_after, taking, now))
+        return ready
 
-    def _take_locked(
-        self,
-        ready: QuerySet[Job],
-        queue: str,
-        worker: str,
-        limit: ReserveLimit,
-        retry_after: float,
-        taking: dict[str, Any],
-        now: datetime | None,
-    ) -> Reserved:
+    def _take(self, ids: list[UUID], asked: _Asked, token: UUID) -> None:
+        self._jobs.filter(id__in=ids, state=READY).update(
+            state=RESERVED,
+            attempts=F("attempts") + 1,
+            token=token,
+            worker=asked.worker,
+            alone=len(ids) == 1,
+            reserved_at=store_clock(asked.now),
+            reserved_until=store_clock(asked.now, microseconds(asked.retry_after)),
+        )
+
+    def _take_locked(self, asked: _Asked) -> Reserved:
         """Lock the leading rows, take those that fit; the commit unlocks the rest."""
         with own_transaction(self._database):
-            locking = self._locking(ready).annotate(_now=store_clock(now))
-            rows = list(locking.values_list(*_RESERVE_COLUMNS, "_now")[: limit.rows])
-            taken = rows[: limit.leading([_candidate(row) for row in rows])]
+            locking = self._locking(self._ready(asked)).annotate(_now=store_clock(asked.now))
+            rows = list(locking.values_list(*_RESERVE_COLUMNS, "_now")[: asked.limit.rows])
+            taken = rows[: asked.limit.leading([_candidate(row) for row in rows])]
             if not taken:
                 return Reserved([], more=False)
-            token, alone = uuid4(), len(taken) == 1
-            self._jobs.filter(id__in=[row[0] for row in taken]).update(token=token, alone=alone, **taking)
-        more = len(rows) == limit.rows or len(taken) < len(rows)
-        return self._reserved(taken, queue, worker, token, alone, retry_after, more)
+            token = uuid4()
+            self._take([row[0] for row in taken], asked, token)
+        return self._reserved(asked, token, taken, seen=len(rows), alone=len(taken) == 1, counted=False)
 
-    def _take_guarded(
-        self,
-        ready: QuerySet[Job],
-        queue: str,
-        worker: str,
-        limit: ReserveLimit,
-        retry_after: float,
-        taking: dict[str, Any],
-        now: datetime | None,
-    ) -> Reserved:
+    def _take_guarded(self, asked: _Asked) -> Reserved:
         """Without row locks: read, then take by a guarded update; what others took meanwhile stays theirs.
 
         The read stays outside of the transaction, which begins with its write; what was taken is read back by
         the token, which nobody else has.
         """
-        rows = list(ready.values_list("id", "name", "attempts", "max_attempts", "crashes")[: limit.rows])
-        ids = [row[0] for row in rows][: limit.leading([Candidate(*row[1:]) for row in rows])]
+        columns = ("id", "name", "attempts", "max_attempts", "crashes")
+        rows = list(self._ready(asked).values_list(*columns)[: asked.limit.rows])
+        ids = [row[0] for row in rows][: asked.limit.leading([Candidate(*row[1:]) for row in rows])]
         if not ids:
             return Reserved([], more=False)
-        token, alone = uuid4(), len(ids) == 1
+        token = uuid4()
         with own_transaction(self._database):
-            self._jobs.filter(id__in=ids, state=READY).update(token=token, alone=alone, **taking)
-            own = self._jobs.filter(id__in=ids, token=token).annotate(_now=store_clock(now))
+            self._take(ids, asked, token)
+            own = self._jobs.filter(id__in=ids, token=token).annotate(_now=store_clock(asked.now))
             taken = list(own.values_list(*_RESERVE_COLUMNS, "_now"))
-        # Read back, attempts are counted already; as if it had been read before, like the locked form.
-        before = [(*row[:5], row[5] - 1, *row[6:]) for row in taken]
-        more = len(rows) == limit.rows or len(taken) < len(rows)
-        return self._reserved(before, queue, worker, token, alone, retry_after, more)
+        return self._reserved(asked, token, taken, seen=len(rows), alone=len(ids) == 1, counted=True)
+
+    def _takes_in_one_statement(self, limit: ReserveLimit) -> bool:
+        """A statement of its own cannot set the isolation level, nor give its locks back in a caller's transaction."""
+        connection = connections[self._database]
+        return (
+            self.uses_vendor_forms
+            and connection.vendor == "postgresql"
+            and not connection.in_atomic_block
+            and len(limit.averages) <= postgresql.MOST_NAMES
+            and not opening_statements(connection)
+        )
+
+    def _take_in_one_statement(self, asked: _Asked) -> Reserved:
+        token = uuid4()
+        sql, params = postgresql.reserve_statement(
+            asked.queue,
+            asked.worker,
+            token,
+            asked.limit,
+            _RESERVE_COLUMNS,
+            retry_after=asked.retry_after,
+            after=asked.after,
+            now=None if asked.now is None else to_microseconds(asked.now),
+        )
+        with connections[self._database].cursor() as cursor:
+            cursor.execute(sql, params)
+            rows = cursor.fetchall()
+        if not rows:
+            return Reserved([], more=False)
+        reserved_at, alone, seen = from_microseconds(rows[0][-3]), rows[0][-2], rows[0][-1]
+        taken = [
+            (
+                *row[:9],
+                from_microseconds(row[9]),
+                from_microseconds(row[10]),
+                None if row[11] is None else from_microseconds(row[11]),
+                row[12],
+                row[13],
+                reserved_at,
+            )
+            for row in rows
+        ]
+        return self._reserved(asked, token, taken, seen=seen, alone=alone, counted=True)
 
     def _reserved(
-        self, rows: list[Any], queue: str, worker: str, token: UUID, alone: bool, retry_after: float, more: bool
+        self, asked: _Asked, token: UUID, rows: list[Any], *, seen: int, alone: bool, counted: bool
     ) -> Reserved:
+        """``seen`` is how many rows there were to take from; ``counted`` says that the attempts include this one."""
+        if not rows:  # others took them all meanwhile
+            return Reserved([], more=seen > 0)
+        reserved_at = rows[0][14]
+        until = reserved_at + timedelta(seconds=asked.retry_after)
         jobs = [
             Reservation(
                 id=row[0],
                 token=token,
-                worker=worker,
+                worker=asked.worker,
                 connection=self.alias,
-                queue=queue,
+                queue=asked.queue,
                 name=row[1],
                 payload=row[2],
                 format=row[3],
                 rank=row[4],
-                attempt=row[5] + 1,
+                attempt=row[5] if counted else row[5] + 1,
                 max_attempts=row[6],
                 exceptions=row[7],
                 crashes=row[8],
@@ -274,13 +332,13 @@ class DatabaseDriver(Driver):
                 retry_until=row[11],
                 metadata=row[12],
                 masked=row[13],
-                reserved_at=row[14],
-                reserved_until=row[14] + timedelta(seconds=retry_after),
+                reserved_at=reserved_at,
+                reserved_until=until,
             )
             for row in rows
         ]
-        jobs.sort(key=attrgetter("position"))
-        return Reserved(jobs, more)
+        jobs.sort(key=attrgetter("rank", "ready_at", "id"))
+        return Reserved(jobs, more=seen == asked.limit.rows or len(jobs) < seen)
 
     def renew(
         self, reservations: Collection[Reservation], *, retry_after: float, now: datetime | None = None
@@ -312,7 +370,9 @@ class DatabaseDriver(Driver):
                     owned |= set(found)
             return owned
 
-        return repeating(self._database, give)
+        owned = repeating(self._database, give)
+        self._tell({held.queue for held in reservations})
+        return owned
 
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
         def end() -> set[UUID]:
@@ -330,7 +390,9 @@ class DatabaseDriver(Driver):
                         owned.add(item.reservation.id)
                 return owned
 
-        return repeating(self._database, end)
+        owned = repeating(self._database, end)
+        self._tell(ready_queues(item for item in settlements if item.reservation.id in owned))
+        return owned
 
     def _settle_unfinished(self, item: Release | Fail, now: datetime | None) -> bool:
         held = item.reservation
@@ -502,7 +564,9 @@ class DatabaseDriver(Driver):
         return self.dead_letters.last_number()
 
     def retry(self, retry_for: Mapping[int, float | None], *, now: datetime | None = None) -> set[int]:
-        return repeating(self._database, lambda: self.dead_letters.retry(retry_for, now))
+        retried = repeating(self._database, lambda: self.dead_letters.retry(retry_for, now))
+        self._tell(retried.values())
+        return set(retried)
 
     def forget(self, numbers: Iterable[int]) -> set[int]:
         wanted = list(numbers)
@@ -527,6 +591,28 @@ class DatabaseDriver(Driver):
                 f"run: manage.py migrate django_jobqueue{option}"
             ]
         return []
+
+    # Waiting
+
+    def listen(self, waiter: Waiter, queues: Collection[str] | None = None) -> None:
+        with self._listening:
+            super().listen(waiter, queues)
+            if self._listener is None and self.notifies and can_listen(connections[self._database]):
+                self._listener = Listener(self._database, self.wake_listeners)
+                self._listener.start()
+
+    def unlisten(self, waiter: Waiter) -> None:
+        with self._listening:
+            super().unlisten(waiter)
+            if self._listener is not None and not self.has_listeners:
+                self._listener.stop()
+                self._listener = None
+
+    def _tell(self, queues: Collection[str]) -> None:
+        """That jobs of these queues are ready; nobody is told where nobody could hear it."""
+        notifies = self.notifies and connections[self._database].vendor == "postgresql"
+        if queues and (notifies or self.has_listeners):
+            self._hints.tell(queues, notifies=notifies)
 
     # Details
 
@@ -571,12 +657,14 @@ class DatabaseDriver(Driver):
             owned = self._lock_owned(ids, token)
             self._jobs.filter(id__in=owned).delete()
             return set(owned)
-        places = ", ".join(["%s"] * len(ids))
+        params: list[Any] = [ids, token]
+        if connection.vendor == "postgresql":
+            among = "= ANY (%s)"
+        else:
+            among = f"IN ({', '.join(['%s'] * len(ids))})"
+            params = [uuid_parameter(value, connection.vendor) for value in (*ids, token)]
         with connection.cursor() as cursor:
-            cursor.execute(
-                f"DELETE FROM django_jobqueue_job WHERE id IN ({places}) AND token = %s RETURNING id",  # noqa: S608
-                [uuid_parameter(value, connection.vendor) for value in (*ids, token)],
-            )
+            cursor.execute(f"DELETE FROM django_jobqueue_job WHERE id {among} AND token = %s RETURNING id", params)  # noqa: S608
             return {as_uuid(row[0]) for row in cursor.fetchall()}
 
     def _job_record(self, job: Job) -> JobRecord:
@@ -605,6 +693,17 @@ class DatabaseDriver(Driver):
 
 
 _UNRESERVED: dict[str, Any] = {"token": None, "worker": "", "alone": False, "reserved_at": None, "reserved_until": None}
+
+
+class _Asked(NamedTuple):
+    """What a reserve was asked for."""
+
+    queue: str
+    worker: str
+    limit: ReserveLimit
+    retry_after: float
+    after: Position | None
+    now: datetime | None
 
 
 def _candidate(row: Sequence[Any]) -> Candidate:

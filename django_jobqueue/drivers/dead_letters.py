@@ -139,13 +139,16 @@ class DeadLetters:
     def last_number(self) -> int:
         return self._rows.aggregate(last=Max("id"))["last"] or 0
 
-    def retry(self, retry_for: Mapping[int, float | None], now: datetime | None) -> set[int]:
-        """Move rows back in one transaction; the row lock makes two people who retry at once into one."""
+    def retry(self, retry_for: Mapping[int, float | None], now: datetime | None) -> dict[int, str]:
+        """Move rows back in one transaction; return the queue of each number that was there.
+
+        The row lock makes two people who retry at once into one.
+        """
         with own_transaction(self.database):
             rows = list(self._rows.filter(id__in=retry_for).order_by("id").select_for_update())
             Job.objects.using(self.database).bulk_create([self._job(row, retry_for[row.pk], now) for row in rows])
             self._rows.filter(id__in=[row.pk for row in rows]).delete()
-        return {row.pk for row in rows}
+        return {row.pk: row.queue for row in rows}
 
     def _job(self, row: FailedJob, retry_for: float | None, now: datetime | None) -> Job:
         moment: Any = store_clock(now)

@@ -39,7 +39,7 @@ from ..jobs.records import (
     Settlement,
 )
 from ..jobs.rescue import unfinished, verdict
-from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, Waiter
+from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, ready_queues
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,7 +90,6 @@ class MemoryDriver(Driver):
         self._jobs: dict[UUID, _Job] = {}
         self._dead: dict[int, _DeadLetter] = {}
         self._numbers = itertools.count(1)
-        self._waiters: list[Waiter] = []
 
     @property
     def database(self) -> None:
@@ -101,7 +100,7 @@ class MemoryDriver(Driver):
     def push(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> set[UUID]:
         with self._lock:
             stored = self._push(jobs, _moment(now))
-        self._wake(stored)
+        self._wake(job.queue for job in jobs if job.id in stored)
         return stored
 
     def _push(self, jobs: Iterable[NewJob], now: datetime) -> set[UUID]:
@@ -135,7 +134,7 @@ class MemoryDriver(Driver):
             for job in staged:
                 # Not the due time, or a late job would overtake those that waited in the queue.
                 job.state, job.ready_at = READY, moment
-        self._wake(staged)
+        self._wake(job.new.queue for job in staged)
         return len(staged)
 
     def reserve(
@@ -204,21 +203,21 @@ class MemoryDriver(Driver):
                     lost.add(reservation.id)
                 else:
                     until = moment + timedelta(seconds=retry_after)
-                    job.held = replace(job.held, reserved_until=until)
+                    job.held = job.held._replace(reserved_until=until)
         return lost
 
     def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
         with self._lock:
             held = [job for job in map(self._ours, reservations) if job is not None]
             self._hand_back(held)
-        self._wake(held)
+        self._wake(job.new.queue for job in held)
         return {job.new.id for job in held}
 
     def release_worker(self, worker: str, *, now: datetime | None = None) -> int:
         with self._lock:
             held = [job for job in self._jobs.values() if job.held and job.held.worker == worker]
             self._hand_back(held)
-        self._wake(held)
+        self._wake(job.new.queue for job in held)
         return len(held)
 
     def _hand_back(self, jobs: Iterable[_Job]) -> None:
@@ -235,7 +234,7 @@ class MemoryDriver(Driver):
                 if job is not None:
                     ours.add(job.new.id)
                     self._settle(job, settlement, moment)
-        self._wake(ours)
+        self._wake(ready_queues(item for item in settlements if item.reservation.id in ours))
         return ours
 
     def _settle(self, job: _Job, settlement: Settlement, now: datetime) -> None:
@@ -263,7 +262,7 @@ class MemoryDriver(Driver):
                 key=lambda reservation: (reservation.reserved_until, reservation.id),
             )
             rescued = [self._rescue(lost, max_attempts, moment) for lost in expired]
-        self._wake(rescued)
+        self._wake(job.queue for job in rescued)
         return rescued
 
     def _rescue(self, lost: Reservation, max_attempts: int, now: datetime) -> Rescued:
@@ -398,14 +397,14 @@ class MemoryDriver(Driver):
         moment = _moment(now)
         with self._lock:
             found = self._dead.keys() & retry_for.keys()
-            for number in found:
-                job = self._dead.pop(number).job
+            jobs = [self._dead.pop(number).job for number in found]
+            for number, job in zip(found, jobs, strict=True):
                 job.attempts = job.exceptions = job.crashes = 0
                 job.retries += 1
                 job.retry_until = _after(moment, retry_for[number])
                 job.put_back(moment)
                 self._jobs[job.new.id] = job
-        self._wake(found)
+        self._wake(job.new.queue for job in jobs)
         return found
 
     def forget(self, numbers: Iterable[int]) -> set[int]:
@@ -417,20 +416,10 @@ class MemoryDriver(Driver):
 
     # Waiting
 
-    def wait(self, waiter: Waiter, seconds: float) -> None:
-        with self._lock:
-            self._waiters.append(waiter)
-        try:
-            waiter.wait(seconds)
-        finally:
-            with self._lock:
-                self._waiters.remove(waiter)
-
-    def _wake(self, moved: Collection[object]) -> None:
+    def _wake(self, queues: Iterable[str]) -> None:
         """Called without the lock, which a waiter that wakes up wants at once."""
-        if moved:
-            for waiter in tuple(self._waiters):
-                waiter.wake()
+        for queue in set(queues):
+            self.wake_listeners(queue)
 
     def problems(self) -> list[str]:
         return [

@@ -50,7 +50,7 @@ def is_conflict(error: BaseException) -> bool:
 def own_transaction(alias: str) -> Iterator[None]:
     connection = connections[alias]
     outermost = not connection.in_atomic_block
-    opening = _opening(connection) if outermost else ()
+    opening = opening_statements(connection) if outermost else ()
     with transaction.atomic(using=alias):
         if opening:
             with connection.cursor() as cursor:
@@ -94,7 +94,7 @@ def _is_gone(connection: BaseDatabaseWrapper) -> bool:
     return True
 
 
-def _opening(connection: BaseDatabaseWrapper) -> tuple[str, ...]:
+def opening_statements(connection: BaseDatabaseWrapper) -> tuple[str, ...]:
     """What our transactions start with on this connection: asked of the server once for each that is opened."""
     connection.ensure_connection()
     raw, statements = _openings.get(connection, (None, ()))

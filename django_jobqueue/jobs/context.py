@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 from uuid import UUID
 
 from ..exceptions import InvalidOption
@@ -90,9 +90,17 @@ class JobContext:
         raise FailedByHandler(reason)
 
 
-running_job: ContextVar[JobContext | None] = ContextVar("django_jobqueue_running_job", default=None)
+class RunningJob(Protocol):
+    """What knows the context of the running job; most handlers never ask for it, so it is made when they do."""
+
+    @property
+    def context(self) -> JobContext: ...
+
+
+running_job: ContextVar[RunningJob | None] = ContextVar("django_jobqueue_running_job", default=None)
 
 
 def current_job() -> JobContext | None:
     """The job that runs in this thread or task, or None outside of one."""
-    return running_job.get()
+    running = running_job.get()
+    return None if running is None else running.context

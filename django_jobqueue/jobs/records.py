@@ -1,6 +1,7 @@
 """The values that cross the driver seam: frozen, made of plain data, the same for every driver.
 
-Moments are aware datetimes of the store's clock; durations are seconds as floats.
+Moments are aware datetimes of the store's clock; durations are seconds as floats. What is made once for each job
+is a NamedTuple, which is several times as quick to make as a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ SCHEDULED, READY, RESERVED, BLOCKED = "scheduled", "ready", "reserved", "blocked
 FAILED = "failed"  # of a dead letter; never stored in a job's state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(NamedTuple):
     """A job to store. At most one of ``delay`` and ``available_at`` is given; without both it is ready now."""
 
     id: UUID
@@ -44,8 +44,7 @@ class Position(NamedTuple):
     id: UUID
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class Reservation(NamedTuple):
     """A job that one worker holds: every write to it names its id and this token."""
 
     id: UUID

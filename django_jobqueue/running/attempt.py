@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..jobs.context import JobContext
 from ..jobs.definition import Definition, Unset
 from ..jobs.errors import class_path, message_of, traceback_of
 from ..jobs.records import AttemptRecord, Complete, Fail, Release, Reservation, Settlement
@@ -25,12 +27,34 @@ class Attempt:
     options: WorkerOptions
     definition: Definition | None
     reserved: float
+    asks_to_stop: Callable[[Reservation], bool]
     started: float = field(default_factory=time.monotonic)
     secrets: list[str] = field(default_factory=list)
+    _context: JobContext | None = None
 
     @property
     def max_attempts(self) -> int:
         return self.options.max_attempts if self.job.max_attempts is None else self.job.max_attempts
+
+    @property
+    def context(self) -> JobContext:
+        if self._context is None:
+            job = self.job
+            self._context = JobContext(
+                id=job.id,
+                name=job.name,
+                queue=job.queue,
+                attempt=job.attempt,
+                max_attempts=self.max_attempts,
+                connection=job.connection,
+                started_at=self.started_at,
+                timeout=self.timeout,
+                stop_asked=lambda: self.asks_to_stop(job),
+                stored_payload=job.payload,
+                stored_metadata=job.metadata,
+                format=job.format,
+            )
+        return self._context
 
     @property
     def is_atomic(self) -> bool:
@@ -121,8 +145,7 @@ class Attempt:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """An attempt that is over, and what the store is told, unless it ``is_settled`` already."""
 
     attempt: Attempt

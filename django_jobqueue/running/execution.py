@@ -8,6 +8,7 @@ to the desk, which settles by the slice.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from traceback import clear_frames
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.db import transaction
 
 from ..drivers import Driver
 from ..exceptions import InvalidConnection, JobQueueError, ReservationLost
-from ..jobs.context import FailedByHandler, JobContext, ReleaseRequest, running_job
+from ..jobs.context import FailedByHandler, ReleaseRequest, running_job
 from ..jobs.payloads import decode, values_at
 from ..jobs.records import Complete, Fail, Release, Reservation, Settlement
 from ..jobs.registry import registry
@@ -23,32 +24,34 @@ from ..signals import job_starting
 from .attempt import Attempt, Ended
 from .desk import Desk
 from .options import WorkerOptions
-from .surroundings import finish, run_clean
+from .surroundings import Surroundings, finish
 
 
-def execute(job: Reservation, driver: Driver, desk: Desk, options: WorkerOptions, reserved: float) -> float:
+def execute(
+    job: Reservation, driver: Driver, desk: Desk, options: WorkerOptions, reserved: float, surroundings: Surroundings
+) -> float:
     """Run one reserved job and see to it that its end is settled; return how many seconds it ran.
 
     ``reserved`` is the moment of ``time.monotonic()`` at which the reservation arrived. Raises the store's
     outages only; what was to be settled then stays with the desk.
     """
-    attempt = Attempt(job, options, registry.find(job.name), reserved)
+    attempt = Attempt(job, options, registry.find(job.name), reserved, desk.asks_to_stop)
     _announce_start(attempt, driver)
-    ended = _run_atomic(attempt, driver, desk) if attempt.is_atomic else _run(attempt, desk)
+    ended = _run_atomic(attempt, driver, surroundings, desk.now) if attempt.is_atomic else _run(attempt, surroundings)
     desk.hand_in(ended)
     return ended.elapsed
 
 
-def _run(attempt: Attempt, desk: Desk) -> Ended:
+def _run(attempt: Attempt, surroundings: Surroundings) -> Ended:
     settlement: Settlement = Complete(attempt.job)
     try:
-        run_clean(_handler_call(attempt, desk))
+        surroundings.run_clean(_handler_call(attempt))
     except BaseException as error:
         settlement = _settlement_of(error, attempt)
     return attempt.end(settlement)
 
 
-def _run_atomic(attempt: Attempt, driver: Driver, desk: Desk) -> Ended:
+def _run_atomic(attempt: Attempt, driver: Driver, surroundings: Surroundings, now: datetime | None) -> Ended:
     """Commit the handler's writes and the job's end together, or neither.
 
     The row's lock is the lease, held to the end. A handler that raises undoes its own writes only. Where the
@@ -69,14 +72,14 @@ def _run_atomic(attempt: Attempt, driver: Driver, desk: Desk) -> Ended:
                     _check_writes_stay(database, attempt)
             except BaseException as error:
                 settlement = _settlement_of(error, attempt)
-            if not driver.settle([settlement or Complete(attempt.job)], now=desk.now):
+            if not driver.settle([settlement or Complete(attempt.job)], now=now):
                 raise ReservationLost(f"The job {attempt.job.id} was taken from this worker while it ran.")
 
     try:
         database = _joinable_database(driver, attempt)
         is_outermost = not driver.in_transaction()
-        call = _handler_call(attempt, desk)
-        run_clean(in_one_transaction)
+        call = _handler_call(attempt)
+        surroundings.run_clean(in_one_transaction)
         if is_outermost and not committed:
             raise JobQueueError(f"The atomic job {attempt.job.name!r} left a transaction open; it was rolled back.")
     except ReservationLost:
@@ -86,11 +89,11 @@ def _run_atomic(attempt: Attempt, driver: Driver, desk: Desk) -> Ended:
             return attempt.end(settlement or _settlement_of(error, attempt))
         # An on_commit callback: the effects are there to stay, so that another attempt would double them.
         settlement = Fail(attempt.job, attempt.record(error))
-        driver.bury(attempt.job, settlement.record, now=desk.now)
+        driver.bury(attempt.job, settlement.record, now=now)
     return attempt.end(settlement or Complete(attempt.job), is_settled=True)
 
 
-def _handler_call(attempt: Attempt, desk: Desk) -> Callable[[], Any]:
+def _handler_call(attempt: Attempt) -> Callable[[], Any]:
     """The call that runs the handler; raises what makes the attempt fail before it."""
     job = attempt.job
     if job.attempt > attempt.max_attempts:
@@ -98,23 +101,10 @@ def _handler_call(attempt: Attempt, desk: Desk) -> Callable[[], Any]:
     definition = attempt.definition or registry.get(job.name)
     args, kwargs = decode(job.payload, job.format)
     attempt.secrets = values_at(job.masked, args, kwargs)
-    context = JobContext(
-        id=job.id,
-        name=job.name,
-        queue=job.queue,
-        attempt=job.attempt,
-        max_attempts=attempt.max_attempts,
-        connection=job.connection,
-        started_at=attempt.started_at,
-        timeout=attempt.timeout,
-        stop_asked=lambda: desk.asks_to_stop(job),
-        stored_payload=job.payload,
-        stored_metadata=job.metadata,
-        format=job.format,
-    )
 
     def call() -> Any:
-        running_job.set(context)
+        running_job.set(attempt)
+        context = attempt.context if definition.takes_context else None
         return finish(definition.call(context, args, kwargs))
 
     return call

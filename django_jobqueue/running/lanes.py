@@ -6,6 +6,7 @@ a killed worker repeats little and a short job never waits long behind others.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from ..jobs.records import Position, Reserved, ReserveLimit
 
 SLICE_SECONDS = 0.1
 MOST_ROWS = 500
+FORGET_SECONDS = 60.0
 # How much of an average is the newest run: a queue that turns slow is noticed within a few jobs.
 NEWEST_SHARE = 0.25
 SHORTEST_RUN = SLICE_SECONDS / MOST_ROWS
@@ -44,6 +46,7 @@ class Lane:
     rows: int = 1
     mark: Position | None = None
     marked_until: float = 0.0
+    seen: float = 0.0
 
     def limit(self, most: int, max_attempts: int, averages: Averages) -> ReserveLimit:
         """At most what fits a slice by the average run, at most twice as many as last time."""
@@ -93,16 +96,19 @@ class Lanes:
                 self._lanes[driver.alias, queue] = Lane(driver, queue)
 
     def discover(self, driver: Driver) -> None:
-        """Under ``*``: serve the queues that a connection holds now. Lanes that emptied are forgotten."""
+        """Under ``*``: serve the queues that a connection holds now, and for a while those that it held."""
         if self._strict is not None:
             return
-        names = driver.queues()
-        known = [key for key in self._lanes if key[0] == driver.alias]
-        for key in known:
-            if key[1] not in names:
-                del self._lanes[key]
-        for name in names:
-            self._lanes.setdefault((driver.alias, name), Lane(driver, name))
+        now = time.monotonic()
+        for name in driver.queues():
+            lane = self._lanes.setdefault((driver.alias, name), Lane(driver, name))
+            lane.seen = now
+        # A queue that empties fills again soon: what is told of it is heard without looking for its name first.
+        self._lanes = {
+            key: lane
+            for key, lane in self._lanes.items()
+            if lane.driver is not driver or now - lane.seen < FORGET_SECONDS
+        }
 
     def of(self, driver: Driver) -> list[Lane]:
         return [lane for lane in self._lanes.values() if lane.driver is driver]

@@ -22,20 +22,30 @@ T = TypeVar("T")
 logger = logging.getLogger("django_jobqueue")
 
 
-def run_clean(work: Callable[[], T]) -> T:
-    """Call ``work`` in surroundings of its own; transactions that it leaves open are rolled back, and logged."""
-    outer = {connection.alias for connection in _opened() if connection.in_atomic_block}
-    try:
-        return Context().run(work)
-    finally:
-        for connection in _opened():
-            if connection.alias not in outer:
-                _put_right(connection)
+class Surroundings:
+    """The database connections of a thread, as they are before its next jobs.
+
+    Those that are in a transaction already, as in a TestCase, are the caller's, and left alone.
+    """
+
+    def __init__(self) -> None:
+        self._connections = [connection for connection in connections.all() if not connection.in_atomic_block]
+
+    def run_clean(self, work: Callable[[], T]) -> T:
+        """Call ``work`` in a context of its own; transactions that it leaves open are rolled back, and logged."""
+        try:
+            return Context().run(work)
+        finally:
+            for connection in self._connections:
+                if connection.connection is not None:
+                    _put_right(connection)
 
 
 def finish(result: Any) -> Any:
     """What a handler returned, awaited in this thread when it is awaitable."""
-    return async_to_sync(_await)(result) if inspect.isawaitable(result) else result
+    if result is None or not inspect.isawaitable(result):
+        return result
+    return async_to_sync(_await)(result)
 
 
 async def _await(awaitable: Awaitable[T]) -> T:

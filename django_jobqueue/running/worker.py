@@ -31,11 +31,13 @@ from .options import EVERY_QUEUE, WorkerOptions, WorkerStats
 from .outages import StoreHealth
 from .rescuing import rescue
 from .stopping import Stopping
-from .surroundings import refresh_connections
+from .surroundings import Surroundings, refresh_connections
 
 logger = logging.getLogger("django_jobqueue")
 
 RESCUE_INTERVAL = 1.0
+# Longer than hints are held back after one that was given.
+LOOK_AGAIN_SECONDS = 0.01
 MAX_HOST = 80
 
 
@@ -78,8 +80,8 @@ class Worker:
         self.drivers = drivers_of(self.options) if drivers is None else drivers
         self._budget = budget or Budget(self.options.max_jobs)
         self._waiter = self.stopping.waiter()
-        strict = None if EVERY_QUEUE in self.options.queues else self.options.queues
-        self._lanes = Lanes(self.drivers, strict)
+        self._strict = None if EVERY_QUEUE in self.options.queues else self.options.queues
+        self._lanes = Lanes(self.drivers, self._strict)
         self._averages = Averages()
         self._hand = Hand()
         self._desk = Desk(self.stats, lambda: self.stopping.requested)
@@ -88,7 +90,8 @@ class Worker:
             driver.alias: StoreHealth(driver, self.options.sleep, self.options.error_backoff_cap)
             for driver in self.drivers
         }
-        self._rescue_at = self._stage_at = 0.0
+        self._listened: list[Driver] = []
+        self._rescue_at = self._stage_at = self._woken_at = 0.0
 
     # The loop
 
@@ -110,6 +113,8 @@ class Worker:
         finally:
             self._send(worker_stopping, reason=reason or "error")
             self._give_back()
+            for driver in self._listened:
+                driver.unlisten(self._waiter)
             self._send(worker_stopped, reason=reason or "error", stats=self.stats)
         return self.stats
 
@@ -203,12 +208,13 @@ class Worker:
     def _run_jobs(self, lane: Lane, count: int) -> None:
         """Run what is in hand, to its end or to a stop; an outage of the store ends it too."""
         arrived = time.monotonic()
+        surroundings = Surroundings()
         unbegun = count
         try:
             while not self.stopping.requested and (job := self._hand.begin_next()) is not None:
                 unbegun -= 1
                 try:
-                    ran = execute(job, lane.driver, self._desk, self.options, arrived)
+                    ran = execute(job, lane.driver, self._desk, self.options, arrived, surroundings)
                 finally:
                     self._hand.end()
                 lane.note_run(ran)
@@ -245,18 +251,31 @@ class Worker:
         return staged
 
     def _wait(self, ends_at: float | None) -> None:
+        if not self._listened:
+            self._listen()
+            return  # what came before we listened was told to nobody: look once more
         self._lanes.drop_marks()
         down = [health.seconds_to_next_try() for health in self._health.values() if health.is_down]
+        now = time.monotonic()
         pause = self.options.sleep * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
+        if now - self._woken_at < LOOK_AGAIN_SECONDS:
+            pause = LOOK_AGAIN_SECONDS  # what came just after the hint was not told of again
         if len(down) == len(self._health):
             pause = max(pause, min(down, default=pause))
         if ends_at is not None:
-            pause = min(pause, max(0.0, ends_at - time.monotonic()))
-        self._stage_at = 0.0
-        if len(self.drivers) == 1 and not down:
-            self.drivers[0].wait(self._waiter, pause)
+            pause = min(pause, max(0.0, ends_at - now))
+        if self.stopping.requested:
+            return
+        if self._waiter.pause(pause):
+            self._woken_at = time.monotonic()
         else:
-            self._waiter.wait(pause)
+            self._stage_at = 0.0
+
+    def _listen(self) -> None:
+        """From the first wait on, hear of new jobs; a worker that never waits needs no thread for that."""
+        self._listened = list(self.drivers)
+        for driver in self.drivers:
+            driver.listen(self._waiter, self._strict)
 
     # The store
 

@@ -32,6 +32,7 @@ from django_jobqueue.jobs.records import (
 RETRY_AFTER = 90
 # Real transactions, since only of those is true what the contract promises to other workers.
 DATABASE = pytest.param("database", marks=pytest.mark.django_db(transaction=True))
+PORTABLE = pytest.param("portable", marks=pytest.mark.django_db(transaction=True))
 T = TypeVar("T")
 
 

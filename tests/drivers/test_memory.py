@@ -17,23 +17,18 @@ def store(clock: Clock) -> Store:
 
 
 class Waiter:
-    """A pause during which something happens."""
-
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
-        self.meanwhile = meanwhile
+    def __init__(self) -> None:
         self.woken = False
-
-    def wait(self, seconds: float) -> bool:
-        self.meanwhile()
-        return False
 
     def wake(self) -> None:
         self.woken = True
 
 
-def woken_by(store: Store, action: Callable[[], object]) -> bool:
-    waiter = Waiter(action)
-    store.driver.wait(waiter, 60)
+def woken_by(store: Store, action: Callable[[], object], queues: list[str] | None = None) -> bool:
+    waiter = Waiter()
+    store.driver.listen(waiter, queues)
+    action()
+    store.driver.unlisten(waiter)
     return waiter.woken
 
 
@@ -71,10 +66,16 @@ def test_a_retry_ends_a_wait(store: Store) -> None:
 
 
 def test_a_wait_that_is_over_is_not_woken(store: Store) -> None:
-    waiter = Waiter(lambda: None)
-    store.driver.wait(waiter, 60)
+    waiter = Waiter()
+    store.driver.listen(waiter)
+    store.driver.unlisten(waiter)
     store.dispatch()
     assert not waiter.woken
+
+
+def test_a_job_of_another_queue_ends_no_wait(store: Store) -> None:
+    assert not woken_by(store, lambda: store.dispatch(queue="mail"), ["default"])
+    assert woken_by(store, lambda: store.dispatch(queue="mail"), ["default", "mail"])
 
 
 def test_it_has_no_database_and_joins_no_transaction() -> None:
