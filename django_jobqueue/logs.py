@@ -14,13 +14,17 @@ Each line carries these attributes (``extra``), which formatters and filters may
 * of a worker: ``worker``, then ``queues``, or ``reason``, or ``reason`` with ``processed``, ``released``, ``failed``
   and ``lost``.
 
-No line carries a payload. A line that nobody would see costs one comparison.
+No line carries a payload. Lines of every job (dispatched, starting, processed) follow the logger's level as it was
+when the app, or the last worker, started.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
+
+from django.dispatch import Signal
 
 from . import signals
 from .jobs.errors import printable
@@ -89,6 +93,7 @@ def job_cancelled(**sent: Any) -> None:
 
 
 def worker_started(*, worker: str, queues: list[str], **sent: Any) -> None:
+    connect_enabled()
     _write_worker("worker_started", "worker %s started", worker, queues=queues)
 
 
@@ -116,9 +121,33 @@ RECEIVERS = (
 )
 
 
+# Sent for every job, so connected only where the line would be seen: a signal without receivers costs nothing.
+_OF_EVERY_JOB = {job_dispatched: logging.DEBUG, job_starting: logging.DEBUG, job_processed: logging.INFO}
+
+
 def connect() -> None:
     for receiver in RECEIVERS:
-        getattr(signals, receiver.__name__).connect(receiver, dispatch_uid=f"django_jobqueue.logs.{receiver.__name__}")
+        if receiver not in _OF_EVERY_JOB:
+            _signal_of(receiver).connect(receiver, dispatch_uid=_uid_of(receiver))
+    connect_enabled()
+
+
+def connect_enabled() -> None:
+    """Follow the logger's level; done when the app starts, and whenever a worker does."""
+    for receiver, level in _OF_EVERY_JOB.items():
+        if logger.isEnabledFor(level):
+            _signal_of(receiver).connect(receiver, dispatch_uid=_uid_of(receiver))
+        else:
+            _signal_of(receiver).disconnect(dispatch_uid=_uid_of(receiver))
+
+
+def _signal_of(receiver: Callable[..., None]) -> Signal:
+    signal: Signal = getattr(signals, receiver.__name__)
+    return signal
+
+
+def _uid_of(receiver: Callable[..., None]) -> str:
+    return f"django_jobqueue.logs.{receiver.__name__}"
 
 
 def _write(level: int, event: str, text: str, sent: dict[str, Any], *more: object) -> None:

@@ -43,15 +43,16 @@ def retry(request: HttpRequest, rows: QuerySet[FailedJob]) -> dict[int, Fate]:
     """Put dead letters back on their queues; what became of each, by number. A row that cannot run stays."""
     if handlers_are_broken():
         return dict.fromkeys(rows.values_list("pk", flat=True), "broken jobs")
-    fates: dict[int, Fate] = {}
+    unreadable: set[int] = set()
     letters = []
     for row in rows.only("pk", "payload", "format", *_LETTER_COLUMNS).iterator(chunk_size=1):
         letters.append(summary(row))
         if not is_readable(row):
-            fates[row.pk] = "unreadable"
-    for letter in letters:
-        if letter.number not in fates:
-            fates[letter.number] = _act(letter, failed_jobs.retry)
+            unreadable.add(row.pk)
+    fates: dict[int, Fate] = {
+        letter.number: "unreadable" if letter.number in unreadable else _act(letter, failed_jobs.retry)
+        for letter in letters
+    }
     _log(request, [letter for letter in letters if fates[letter.number] == "retried"], CHANGE, gettext("Retried."))
     return fates
 

@@ -86,5 +86,5 @@ def _moment(text: Any, now: datetime) -> SafeString | str:
 
 def _seconds(value: Any) -> str:
     if isinstance(value, int | float):
-        return f"{value:.3g} s"
+        return f"{value:.3g}\xa0s"
     return _word(value)

@@ -88,7 +88,7 @@ class StateFilter(admin.SimpleListFilter):
 class WhenFilter(admin.SimpleListFilter):
     """By the store's clock."""
 
-    title = _("failed")
+    title = _("when it failed")
     parameter_name = WHEN
     _seconds: ClassVar = {"hour": HOUR, "day": DAY, "week": 7 * DAY}
 

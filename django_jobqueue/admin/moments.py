@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.utils.html import format_html
+from django.utils.html import avoid_wrapping, format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+MINUTE = timedelta(minutes=1)
 
 
 def local(moment: datetime) -> datetime:
@@ -29,8 +32,16 @@ def absolute(moment: datetime) -> str:
 
 def relative(moment: datetime, now: datetime) -> str:
     if moment > now:
-        return _("in %(duration)s") % {"duration": timesince(now, moment)}
-    return _("%(duration)s ago") % {"duration": timesince(moment, now)}
+        return _("in %(duration)s") % {"duration": _distance(now, moment)}
+    return _("%(duration)s ago") % {"duration": _distance(moment, now)}
+
+
+def _distance(earlier: datetime, later: datetime) -> str:
+    """As Django says it, and in seconds below its smallest unit."""
+    if later - earlier >= MINUTE:
+        return timesince(earlier, later)
+    seconds = (later - earlier).seconds
+    return avoid_wrapping(ngettext("%d second", "%d seconds", seconds) % seconds)
 
 
 def relative_time(moment: datetime | None, now: datetime) -> SafeString | str:

@@ -23,7 +23,8 @@ def of_one(row: FailedJob, fate: Fate, job_url: str) -> Report:
     if fate == "retried":
         text = _("The failed job #%(number)s (%(name)s) was retried: it is back on the queue “%(queue)s”.") % names
         if job_url:
-            return messages.SUCCESS, format_html('{} <a href="{}">{}</a>', text, job_url, _("See the job."))
+            link = format_html('<a class="jobqueue-link" href="{}">{}</a>', job_url, _("See the job."))
+            return messages.SUCCESS, format_html("{} {}", text, link)
         return messages.SUCCESS, text
     if fate == "forgotten":
         return messages.SUCCESS, _("The failed job #%(number)s (%(name)s) was forgotten.") % names

@@ -83,12 +83,13 @@ def prepare(definition: Definition, options: Options, args: Sequence[Any], kwarg
     definition.bind(args, kwargs)
     names = definition.parameter_names
     queue = definition.queue if options.queue is None else options.queue
+    payload = encode(args, kwargs, names, settings.payload_limit)
     secrets = secret_paths(args, kwargs, names, _secrecy(definition, settings))
     job = NewJob(
         id=new_job_id(),
         name=definition.name,
         queue=queue,
-        payload=encode(args, kwargs, names, settings.payload_limit),
+        payload=payload,
         format=FORMAT,
         rank=-(definition.priority if options.priority is None else options.priority),
         max_attempts=definition.max_attempts,

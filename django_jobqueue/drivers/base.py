@@ -50,6 +50,8 @@ class Driver(ABC):
     is_shared: ClassVar[bool] = True
     #: The errors that mean that the store is out of reach or busy, not that the caller erred.
     outages: ClassVar[tuple[type[BaseException], ...]] = ()
+    #: Those of them that say that a value can never be stored: repeating is in vain.
+    refusals: ClassVar[tuple[type[BaseException], ...]] = ()
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         """``options`` is the entry of CONNECTIONS; raises InvalidConnection for one that cannot work."""
@@ -229,6 +231,14 @@ class Driver(ABC):
     def in_transaction(self) -> bool:
         """Whether this thread is in a transaction of the store, so that no other thread sees what it does."""
         return False
+
+    def session(self) -> int | None:
+        """This thread's session with the store, for ``end_session``; None when there is none to end."""
+        return None
+
+    def end_session(self, session: int | None) -> None:
+        """End the session of another thread from this one: its transaction is undone, and its locks are free."""
+        return
 
     def close(self) -> None:
         """Let go of this thread's sockets, when there are any; the next use opens them anew."""

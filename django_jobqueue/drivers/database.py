@@ -16,11 +16,10 @@ from uuid import UUID, uuid4
 
 from django.db import (
     DEFAULT_DB_ALIAS,
+    DatabaseError,
+    DataError,
     IntegrityError,
     InterfaceError,
-    InternalError,
-    OperationalError,
-    ProgrammingError,
     connections,
     router,
 )
@@ -95,12 +94,9 @@ class DatabaseDriver(Driver):
     supports_transactions: ClassVar[bool] = True
     #: Whether a database may do in one statement what the portable form does in several.
     uses_vendor_forms = True
-    outages: ClassVar[tuple[type[BaseException], ...]] = (
-        OperationalError,
-        InterfaceError,
-        InternalError,
-        ProgrammingError,
-    )
+    # DatabaseError itself is what SQLite raises for a file that is damaged.
+    outages: ClassVar[tuple[type[BaseException], ...]] = (DatabaseError, InterfaceError)
+    refusals: ClassVar[tuple[type[BaseException], ...]] = (DataError, IntegrityError)
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
@@ -626,6 +622,21 @@ class DatabaseDriver(Driver):
     def in_transaction(self) -> bool:
         return connections[self._database].in_atomic_block
 
+    def session(self) -> int | None:
+        connection = connections[self._database]
+        raw: Any = connection.connection
+        if raw is None:
+            return None
+        if connection.vendor == "postgresql":
+            return int(raw.info.backend_pid)
+        return int(raw.thread_id()) if connection.vendor == "mysql" else None
+
+    def end_session(self, session: int | None) -> None:
+        statement = _END_SESSION.get(connections[self._database].vendor)
+        if session is not None and statement is not None:
+            with connections[self._database].cursor() as cursor:
+                cursor.execute(statement, [session])
+
     def close(self) -> None:
         connections[self._database].close()
 
@@ -691,6 +702,8 @@ class DatabaseDriver(Driver):
             retries=job.retries,
         )
 
+
+_END_SESSION = {"postgresql": "SELECT pg_terminate_backend(%s)", "mysql": "KILL %s"}
 
 _UNRESERVED: dict[str, Any] = {"token": None, "worker": "", "alone": False, "reserved_at": None, "reserved_until": None}
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from ..exceptions import InvalidOption
+from .errors import class_path
 from .times import MAX_SECONDS, seconds
 
 logger = logging.getLogger("django_jobqueue")
@@ -121,10 +122,16 @@ def decide(policy: Policy, *, attempt: int, exceptions: int, error: BaseExceptio
 def _delay(policy: Policy, error: BaseException, attempt: int) -> float:
     try:
         return seconds_of(policy.backoff, error, attempt)
-    except BaseException:  # the project's code, which must not end the worker
-        logger.exception("The backoff of a job raised or returned no usable delay; using the BACKOFF setting.")
+    except BaseException as broken:  # the project's code, which must not end the worker
+        _complain("The backoff of a job", broken, "the BACKOFF setting")
     try:
         return seconds_of(policy.fallback, error, attempt)
-    except BaseException:
-        logger.exception("The BACKOFF setting raised or returned no usable delay; using its default.")
+    except BaseException as broken:
+        _complain("The BACKOFF setting", broken, "its default")
         return min(Exponential().seconds_after(attempt), MAX_SECONDS)
+
+
+def _complain(culprit: str, broken: BaseException, instead: str) -> None:
+    """Without a traceback, which would lead on to the error of the job, unmasked."""
+    reason = str(broken) if isinstance(broken, InvalidOption) else f"it raised {class_path(broken)}"
+    logger.error("%s gives no usable delay (%s); using %s.", culprit, reason, instead)

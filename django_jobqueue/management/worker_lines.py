@@ -32,7 +32,7 @@ from .console import Console, counted, cut, duration, event_facts, last_name
 logger = logging.getLogger("django_jobqueue")
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by verbosity; more of it is DEBUG
-NAME_WIDTH, ERROR_WIDTH = 28, 200
+NAME_WIDTH, WORD_WIDTH, ERROR_WIDTH = 28, 13, 200
 LONGEST_FLUSH = 2  # seconds
 UNNOTICED_STOP = 0.2  # seconds; an idle worker has stopped before anybody asks what it waits for
 # On a terminal the banner and the last line say it for the whole process.
@@ -238,14 +238,14 @@ class LogLines(logging.Handler):
         facts: Any = record
         word = _WORDS[event](facts)
         elapsed = duration(facts.elapsed) if hasattr(facts, "elapsed") else ""
-        error = ""
-        if event == "job_failed":
-            error = f"{last_name(facts.exception_class)}: {printable(facts.exception_message)}".removesuffix(": ")
-        return (
-            f"{printable(facts.job):<{NAME_WIDTH}} {facts.id[-SHOWN_ENDING:]}  "
-            f"{facts.attempt}/{facts.max_attempts}  {elapsed:>7}  "
-            f"{_style(self._console, record)(f'{word:<13}')} {cut(error, ERROR_WIDTH)}"
-        ).rstrip()
+        line = (
+            f"{printable(facts.job):<{NAME_WIDTH}} {facts.id[-SHOWN_ENDING:]}  {facts.attempt}/{facts.max_attempts}  "
+            f"{elapsed:>7}  {_style(self._console, record)(word)}"
+        )
+        if event != "job_failed":
+            return line
+        error = f"{last_name(facts.exception_class)}: {printable(facts.exception_message)}".removesuffix(": ")
+        return f"{line}{' ' * (WORD_WIDTH - len(word))} {cut(error, ERROR_WIDTH)}"
 
 
 # The word on a terminal for what became of a job.

@@ -57,9 +57,9 @@ class Desk:
     def _settle(self, driver: Driver, batch: list[Ended]) -> set[UUID]:
         try:
             return driver.settle([ended.settlement for ended in batch], now=self.now)
-        except driver.outages:
-            raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, driver.outages) and not isinstance(error, driver.refusals):
+                raise
             if len(batch) == 1:
                 # Not an outage, so it would be refused for ever: its reservation expires and is rescued.
                 logger.exception("The end of the job %s cannot be stored.", batch[0].attempt.job.id)

@@ -22,12 +22,21 @@ class InHand(NamedTuple):
 
 
 class Hand:
+    """``began`` is the moment at which the slice began; ``session`` is the loop's own session with the store."""
+
     def __init__(self) -> None:
         self._unstarted: deque[Reservation] = deque()
         self.running: InHand | None = None
+        self.began = 0.0
+        self.session: int | None = None
 
-    def fill(self, jobs: Iterable[Reservation]) -> None:
+    def fill(self, jobs: Iterable[Reservation], session: int | None = None) -> None:
+        self.began, self.session = time.monotonic(), session
         self._unstarted.extend(jobs)
+
+    @property
+    def has_unstarted(self) -> bool:
+        return bool(self._unstarted)
 
     def begin_next(self) -> Reservation | None:
         """Take the next job in hand; None when none is left."""

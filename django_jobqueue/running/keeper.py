@@ -15,8 +15,9 @@ from threading import Thread
 
 from ..drivers import Driver, connections
 from ..exceptions import ReservationLost
-from ..jobs.errors import class_path
-from ..jobs.records import AttemptRecord, Fail, Release, Reservation, Settlement
+from ..jobs.records import Fail, Release, Reservation, Settlement
+from ..jobs.registry import registry
+from .attempt import Attempt
 from .desk import Desk
 from .hand import Hand, InHand
 from .lanes import SLICE_SECONDS
@@ -68,7 +69,8 @@ class Keeper:
             while not self._ended:
                 self._idle = True  # before the look: a batch that begins during it wakes us
                 pause = self._look()
-                self._idle = pause is None
+                # In a longer pause than a slice it must be woken for the next batch.
+                self._idle = pause is None or pause > SLICE_SECONDS
                 self._waiter.pause(pause)
         except BaseException:
             logger.exception("A keeper thread ended by itself; its worker goes on without renewals.")
@@ -87,19 +89,15 @@ class Keeper:
             return None
         if not self._renew_at:
             self._renew_at = now + self._options.retry_after / RENEWALS_PER_RESERVATION
-        if running is not None and (now - running.since >= SLICE_SECONDS or self._stopping.requested):
+        slice_left = 0.0 if self._stopping.requested else self._hand.began + SLICE_SECONDS - now
+        if slice_left <= 0:
             self._clear_the_way()
         if now >= self._renew_at:
             self._renew()
-        return self._pause(running, now)
-
-    def _pause(self, running: InHand | None, now: float) -> float:
         due = [self._renew_at - now]
-        if running is not None and now - running.since < SLICE_SECONDS:
-            due.append(running.since + SLICE_SECONDS - now)
-        else:
-            due.append(SLICE_SECONDS)
-        if self._stopping.requested:
+        if self._hand.has_unstarted or self._desk.held():
+            due.append(slice_left if slice_left > 0 else SLICE_SECONDS)
+        if self._stopping.requested and running is not None:
             due.append(self._grace_left(now))
         return max(0.001, min(due))
 
@@ -144,14 +142,18 @@ class Keeper:
         """Give back everything, the job in hand too: its handler goes on until the process ends, and is fenced off."""
         self._clear_the_way()
         driver = connections[running.job.connection]
+        attempt = Attempt(
+            running.job,
+            self._options,
+            registry.find(running.job.name),
+            running.since,
+            self._desk.asks_to_stop,
+            started=running.since,
+        )
         try:
-            driver.settle([_abandoned(running, self._options.max_attempts)])
-            logger.warning(
-                "job %s %s was released: it did not finish before the worker had to stop",
-                running.job.name,
-                running.job.id,
-                extra={"event": "job_abandoned", "job": running.job.name, "id": str(running.job.id)},
-            )
+            if attempt.is_atomic:
+                driver.end_session(self._hand.session)  # it holds the lock of its row to the end
+            self._desk.hand_in(attempt.end(_abandoned(attempt)))
         except driver.outages:
             logger.error("The job %s could not be released; it is rescued when its reservation ends.", running.job.id)
         self._on_abandoned()
@@ -160,26 +162,12 @@ class Keeper:
         return tuple({error for driver in connections.all() for error in driver.outages})
 
 
-def _abandoned(running: InHand, default_max_attempts: int) -> Settlement:
+def _abandoned(attempt: Attempt) -> Settlement:
     """A job that may run only once, and did start, is not started again."""
-    job = running.job
-    limit = default_max_attempts if job.max_attempts is None else job.max_attempts
-    if limit > 1:
-        return Release(job, delay=0)
+    if attempt.max_attempts > 1:
+        return Release(attempt.job, delay=0)
     error = ReservationLost("The worker had to stop before this job ended, and it has only one attempt.")
-    ran = time.monotonic() - running.since
-    return Fail(
-        job,
-        AttemptRecord(
-            number=job.attempt,
-            worker=job.worker,
-            started=job.reserved_at.isoformat(),
-            waited=0.0,
-            ran=round(ran, 6),
-            exception_class=class_path(error),
-            message=str(error),
-        ),
-    )
+    return Fail(attempt.job, attempt.record(error))
 
 
 def by_driver(jobs: Collection[Reservation]) -> Iterable[tuple[Driver, list[Reservation]]]:

@@ -32,6 +32,10 @@ class StoreHealth:
         """Whether the store is up, or its pause is over."""
         return self._down_since is None or time.monotonic() >= self._next_try
 
+    def hurry(self) -> None:
+        """Try again at once: a worker that is stopping cannot wait."""
+        self._next_try = 0.0
+
     def seconds_to_next_try(self) -> float:
         return max(0.0, self._next_try - time.monotonic()) if self.is_down else 0.0
 

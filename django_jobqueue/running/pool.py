@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable
 from threading import RLock, Thread
 
+from ..drivers import Driver
 from .budget import Budget
 from .options import WorkerOptions, WorkerStats
-from .stopping import Stopping
+from .stopping import HEARING_SECONDS, Stopping
 from .surroundings import close_connections
 from .worker import Worker
 
@@ -28,10 +29,12 @@ class Pool:
         self,
         options: WorkerOptions,
         *,
+        drivers: list[Driver] | None = None,
         stopping: Stopping | None = None,
         abandon: Callable[[int], None] = lambda code: None,
     ) -> None:
         self.options = options
+        self._drivers = drivers
         self.stopping = stopping or Stopping()
         self._abandon = abandon
         self._budget = Budget(options.max_jobs)
@@ -66,7 +69,10 @@ class Pool:
     def join(self, timeout: float | None = None) -> None:
         """Wait for the threads, each at most ``timeout`` seconds."""
         for thread in self._threads:
-            thread.join(timeout)
+            if timeout is not None:
+                thread.join(timeout)
+            while timeout is None and thread.is_alive():
+                thread.join(HEARING_SECONDS)
 
     def _run_thread(self) -> None:
         try:
@@ -99,7 +105,11 @@ class Pool:
 
     def _make(self) -> Worker:
         worker = Worker(
-            self.options, stopping=self.stopping, budget=self._budget, on_abandoned=lambda: self._give_up(worker)
+            self.options,
+            drivers=self._drivers,
+            stopping=self.stopping,
+            budget=self._budget,
+            on_abandoned=lambda: self._give_up(worker),
         )
         return worker
 

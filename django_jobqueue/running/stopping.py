@@ -19,6 +19,9 @@ from types import FrameType
 # The first asks for a clean stop, a second one to stop now; SIGQUIT means now at once. Windows lacks some.
 STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 STOP_NOW_SIGNALS = ("SIGQUIT",)
+# Handlers run between instructions of the main thread: a signal that comes just before its wait, or to another
+# thread, is heard when that wait ends. So the main thread never waits longer at a time.
+HEARING_SECONDS = 0.5
 
 
 class Stopping:
@@ -31,6 +34,8 @@ class Stopping:
         self.signal_number = 0
         self.asked_at = 0.0
         self._waiters: list[Waiter] = []
+        # Never held by ``ask``, which a signal may run in the middle of what holds it.
+        self._changing = threading.Lock()
 
     def ask(self, reason: str, signal_number: int = 0, *, now: bool = False) -> None:
         """Stop cleanly; asked a second time by a signal, or with ``now``, stop without waiting for running jobs."""
@@ -45,11 +50,13 @@ class Stopping:
 
     def waiter(self) -> Waiter:
         waiter = Waiter(self)
-        self._waiters = [*self._waiters, waiter]
+        with self._changing:
+            self._waiters = [*self._waiters, waiter]
         return waiter
 
     def dismiss(self, waiter: Waiter) -> None:
-        self._waiters = [other for other in self._waiters if other is not waiter]
+        with self._changing:
+            self._waiters = [other for other in self._waiters if other is not waiter]
 
 
 class Waiter:
@@ -70,13 +77,28 @@ class Waiter:
 
     def pause(self, seconds: float | None) -> bool:
         """Wait until woken, at most ``seconds``, also while stopping; return whether it was woken."""
-        try:
-            self._wakes.get(timeout=None if seconds is None else max(0.0, seconds))
-        except Empty:
-            return False
+        longest = HEARING_SECONDS if threading.current_thread() is threading.main_thread() else None
+        ends = None if seconds is None else time.monotonic() + seconds
+        while not self._is_woken(_shorter(longest, None if ends is None else ends - time.monotonic())):
+            if ends is not None and time.monotonic() >= ends:
+                return False
         while not self._wakes.empty():
             self._wakes.get()
         return True
+
+    def _is_woken(self, seconds: float | None) -> bool:
+        try:
+            self._wakes.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
+
+
+def _shorter(longest: float | None, left: float | None) -> float | None:
+    """The shorter of two waits, of which None has no end; what is over is no wait."""
+    if left is None:
+        return longest
+    return max(0.0, left if longest is None else min(left, longest))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from .desk import Desk
 from .execution import execute
 from .hand import Hand
 from .keeper import Keeper, by_driver
-from .lanes import MOST_ROWS, Averages, Lane, Lanes
+from .lanes import MOST_ROWS, SLICE_SECONDS, Averages, Lane, Lanes
 from .options import EVERY_QUEUE, WorkerOptions, WorkerStats
 from .outages import StoreHealth
 from .rescuing import rescue
@@ -48,17 +48,20 @@ def new_identity() -> str:
 
 
 def drivers_of(options: WorkerOptions) -> list[Driver]:
-    """The connections that a worker serves; raises InvalidConnection for one that it cannot."""
-    if options.connections is not None:
-        found = [connections[alias] for alias in options.connections]
-        private = [driver.alias for driver in found if not driver.is_shared]
-        if private:
-            raise InvalidConnection(
-                f"The queue connection {private[0]!r} lives in the memory of one process, where no worker of another "
-                "process finds its jobs. Run them there: Worker(...).work_once()."
-            )
-        return found
-    return [driver for driver in connections.all() if driver.is_shared]
+    """The connections that a worker in the process of the dispatches serves."""
+    return connections.all() if options.connections is None else [connections[alias] for alias in options.connections]
+
+
+def shared_drivers_of(options: WorkerOptions) -> list[Driver]:
+    """The connections that a worker process of its own serves; raises InvalidConnection when there is none."""
+    found = drivers_of(options)
+    private = [driver.alias for driver in found if not driver.is_shared]
+    if private and (options.connections is not None or len(private) == len(found)):
+        raise InvalidConnection(
+            f"The queue connection {private[0]!r} lives in the memory of one process, where no worker of another "
+            "process finds its jobs. Run them there: Worker().work_once()."
+        )
+    return [driver for driver in found if driver.is_shared]
 
 
 class Worker:
@@ -197,7 +200,7 @@ class Worker:
     def _run_batch(self, lane: Lane, reserved: Reserved) -> None:
         if not reserved.more:
             self._stage_at = 0.0  # staged again before the next look at the queues
-        self._hand.fill(reserved.jobs)
+        self._hand.fill(reserved.jobs, lane.driver.session())
         if not lane.driver.in_transaction():
             self._keeper.watch()
         with self._health[lane.driver.alias].reaching():
@@ -219,6 +222,8 @@ class Worker:
                     self._hand.end()
                 lane.note_run(ran)
                 self._averages.note(job.name, ran)
+                if time.monotonic() - arrived >= SLICE_SECONDS:
+                    break  # the averages were wrong: what is left goes back, and what has ended is settled
         finally:
             if unbegun:
                 # Handed back, by the keeper or by us: no attempts, and they stand before the mark.
@@ -304,8 +309,10 @@ class Worker:
         self._hand_back()
         deadline = time.monotonic() + (self.options.grace or self.options.error_backoff_cap)
         self._settle_what_waits()
-        while self._desk.held() and not self.stopping.now and time.monotonic() < deadline:
-            self._waiter.pause(self.options.sleep)
+        while self._desk.held() and not self.stopping.now and (left := deadline - time.monotonic()) > 0:
+            self._waiter.pause(min(self.options.sleep, left))
+            for health in self._health.values():
+                health.hurry()
             self._settle_what_waits()
         for job in self._desk.held():
             logger.error("The end of the job %s could not be stored: it will be run again.", job.id)

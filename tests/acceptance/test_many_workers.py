@@ -25,7 +25,7 @@ from tests.helpers.processes import Process, Processes, database_settings
 from tests.helpers.threads import in_threads
 from tests.helpers.waiting import wait_until
 from tests.helpers.work.apps import STATEMENTS_VARIABLE
-from tests.helpers.work.jobs import act, add_customer, die, fail, hold, hold_once, mark
+from tests.helpers.work.jobs import act, add_customer, die, fail, hold, hold_once, mark, signal_elsewhere
 
 pytestmark = pytest.mark.process
 
@@ -294,6 +294,14 @@ def test_a_second_signal_gives_back_what_every_thread_runs(processes: Processes,
     left = Job.objects.order_by("id").values_list("id", "state", "attempts")
     assert list(left) == [(job_id, "ready", 0) for job_id in ids]
     assert marks.count("ran") == 0
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_signal_that_interrupts_no_wait_is_heard(processes: Processes, threads: str) -> None:
+    """As one that comes just before the main thread begins to wait, or is delivered to another thread."""
+    signal_elsewhere.dispatch()
+    worker = processes.worker("--workers", threads, "--sleep", "60")
+    assert worker.wait(20) == 0
 
 
 # Dead letters

@@ -230,10 +230,6 @@ class Project:
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8")
 
-    def add(self, name: str, text: str) -> None:
-        path = self.folder / name
-        path.write_text(f"{path.read_text(encoding='utf-8')}\n\n{text}", encoding="utf-8")
-
     def manage(self, *arguments: str, code: int = 0) -> str:
         return self.run("manage.py", *arguments, code=code)
 
@@ -265,35 +261,63 @@ print("jobs", Job.objects.count(), "dead letters", FailedJob.objects.count())
 """
 
 
-@pytest.mark.process
-@pytest.mark.slow
-def test_the_quickstart_runs(tmp_path: Path) -> None:
+MEND_AND_RETRY_IN_THE_ADMIN = """
+from django.contrib.auth.models import User
+from django.test import Client
+from django_jobqueue.models import FailedJob
+User.objects.filter(username="bob").update(email="bob@example.com")
+client = Client(headers={"host": "localhost"})
+client.force_login(User.objects.create_superuser("admin"))
+page = f"/admin/django_jobqueue/failedjob/{FailedJob.objects.get().pk}"
+assert b"bob has no e-mail address" in client.get(f"{page}/change/").content
+assert client.post(f"{page}/retry/").status_code == 302
+"""
+
+
+def quickstart_project(folder: Path) -> Project:
+    """The project that the quickstart's files make."""
     text = page("quickstart.md")
-    project = Project(tmp_path)
-    settings = (tmp_path / "mysite" / "settings.py").read_text(encoding="utf-8")
+    project = Project(folder)
     apps, options = blocks(sections(text)["2. Settings"], "python")
-    names = ast.literal_eval(re.sub(r".*?= |^ *\.\.\.,$", "", apps, flags=re.MULTILINE).replace("# mysite/settings.py", ""))
+    names = re.findall(r'^    "(\w+)",$', apps, flags=re.MULTILINE)
+    settings = (folder / "mysite" / "settings.py").read_text(encoding="utf-8")
     settings = settings.replace("INSTALLED_APPS = [", f"INSTALLED_APPS = [{', '.join(map(repr, names))},")
     project.write("mysite/settings.py", f"{settings}\n{options}")
     for name in ("shop/jobs.py", "shop/views.py", "mysite/urls.py"):
         project.write(name, file_block(text, name))
-
     assert "django_jobqueue.W" not in project.manage("migrate"), "the quickstart's settings leave no warning"
-    for url in re.findall(r"http://127\.0\.0\.1:8000(/sign-up/\S*?)>", text):
+    return project
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_the_quickstart_runs(tmp_path: Path) -> None:
+    project = quickstart_project(tmp_path)
+    urls = re.findall(r"http://127\.0\.0\.1:8000(/sign-up/\S*?)>", page("quickstart.md"))
+    for url in urls:
         project.manage("shell", "-c", GET.format(url=url))
     assert "jobs 2 dead letters 0" in project.manage("shell", "-c", STATE)
 
-    output = project.manage("queue_work", "--stop-when-empty")
+    output = project.manage("queue_work", "--max-jobs", "3", "--max-time", "60")  # waits for the second attempt
     assert "To ada@example.com: welcome, ada!" in output
-    project.manage("shell", "-c", "import time; time.sleep(1.1)")  # the backoff of the example
-    project.manage("queue_work", "--stop-when-empty")
+    assert output.count("bob has no e-mail address") == 2
     assert "jobs 0 dead letters 1" in project.manage("shell", "-c", STATE)
-    assert "has no e-mail address" in project.manage("queue_failed")
 
-    mend = "from django.contrib.auth.models import User; User.objects.update(email='bob@example.com')"
-    project.manage("shell", "-c", mend)
-    project.manage("queue_retry", "all")
+    project.manage("shell", "-c", MEND_AND_RETRY_IN_THE_ADMIN)
     assert "To bob@example.com: welcome, bob!" in project.manage("queue_work", "--stop-when-empty")
+    assert "jobs 0 dead letters 0" in project.manage("shell", "-c", STATE)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_the_dead_letter_of_the_quickstart_is_retried_on_the_command_line(tmp_path: Path) -> None:
+    project = quickstart_project(tmp_path)
+    project.manage("shell", "-c", GET.format(url="/sign-up/bob/"))
+    project.manage("queue_work", "--max-jobs", "2", "--max-time", "60")
+    assert "bob has no e-mail address" in project.manage("queue_failed")
+    project.manage("shell", "-c", "from django.contrib.auth.models import User; User.objects.update(email='b@c.de')")
+    assert "status=retried" in project.manage("queue_retry", "all")
+    assert "To b@c.de: welcome, bob!" in project.manage("queue_work", "--stop-when-empty")
     assert "jobs 0 dead letters 0" in project.manage("shell", "-c", STATE)
 
 

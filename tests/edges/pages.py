@@ -24,7 +24,7 @@ OPERATE = (*VIEW, "view_payload_job", "retry_failedjob", "delete_failedjob")
 MOST_QUERIES = 8
 
 #: What must not get out of a row as it is.
-NASTY = '</pre><script>alert(1)</script><img src=x onerror=alert(1)>"\'&'
+NASTY = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def _fresh_choices() -> Iterator[None]:
 
 def person(*permissions: str) -> Client:
     """A browser in which somebody with exactly these permissions is logged in."""
-    user = User.objects.create_user(f"person-{new_job_id()}", password="x", is_staff=True)
+    user = User.objects.create_user(f"person-{new_job_id()}", is_staff=True)
     found = Permission.objects.filter(content_type__app_label="django_jobqueue", codename__in=permissions)
     assert found.count() == len(set(permissions))
     user.user_permissions.set(found)

@@ -84,12 +84,12 @@ def heard() -> Iterator[Heard]:
 
 @pytest.fixture
 def make_worker() -> Iterator[Callable[..., Worker]]:
-    """Workers on the configured connections, the memory driver included; their keepers end with the test."""
+    """Workers on the configured connections; their keepers end with the test."""
     made = []
 
     def make(**options: Any) -> Worker:
         given = {name: options.pop(name) for name in ("stopping", "budget", "on_abandoned") if name in options}
-        worker = Worker(WorkerOptions.from_settings(**options), drivers=connections.all(), **given)
+        worker = Worker(WorkerOptions.from_settings(**options), **given)
         made.append(worker)
         return worker
 

@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from tests.helpers.fixtures import archive, clock, database, driver, heard, make_worker, memory, register, worker
+from tests.helpers.gates import gate, start
 from tests.helpers.simulation import simulation
 
-__all__ = ["archive", "clock", "database", "driver", "heard", "make_worker", "memory", "register", "simulation", "worker"]
+__all__ = [
+    "archive",
+    "clock",
+    "database",
+    "driver",
+    "gate",
+    "heard",
+    "make_worker",
+    "memory",
+    "register",
+    "simulation",
+    "start",
+    "worker",
+]

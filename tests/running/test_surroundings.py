@@ -19,6 +19,7 @@ from django_jobqueue.drivers import Driver
 from django_jobqueue.running import surroundings
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
+from tests.helpers.simulation import Simulation
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 
@@ -282,21 +283,13 @@ def test_the_query_log_does_not_grow_with_the_jobs(
 
 
 def test_the_query_log_does_not_grow_with_the_looks_of_an_idle_worker(
-    database: Driver, make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+    database: Driver, make_worker: Callable[..., Worker], simulation: Simulation
 ) -> None:
     """F57"""
-    worker = make_worker()
     lengths: list[int] = []
-
-    def wait(seconds: float | None) -> bool:
-        lengths.append(len(connection.queries_log))
-        if len(lengths) == 30:
-            worker.stopping.ask("enough")
-        return worker.stopping.requested
-
-    monkeypatch.setattr(worker._waiter, "wait", wait)
     with override_settings(DEBUG=True):
-        worker.run()
+        simulation.run(make_worker(), waits=30, on_wait=lambda number: lengths.append(len(connection.queries_log)))
+    assert len(lengths) == 30
     assert max(lengths) < 15
 
 

@@ -12,7 +12,7 @@ from ...dispatching.discovery import load_handlers
 from ...running.options import EVERY_QUEUE, WorkerOptions
 from ...running.pool import Pool
 from ...running.stopping import Stopping, obeying_signals
-from ...running.worker import drivers_of
+from ...running.worker import shared_drivers_of
 from .. import worker_lines
 from ..console import (
     Console,
@@ -70,7 +70,7 @@ class Command(BaseCommand):
         check_settings()
         with plain_errors():
             options = worker_options(given)
-            drivers = drivers_of(options)
+            drivers = shared_drivers_of(options)
         load_handlers()  # an error inside a jobs.py shows its traceback, and nothing was reserved yet
         usable(drivers, for_workers=True)
         if not given["skip_checks"]:
@@ -78,7 +78,7 @@ class Command(BaseCommand):
         stopping = Stopping()
         console = Console(self, given, on_broken_pipe=lambda: stopping.ask("broken pipe"))
         session = worker_lines.Session(console, options, drivers, given["verbosity"])
-        pool = Pool(options, stopping=stopping, abandon=lambda code: self.abandon(pool, session, code))
+        pool = Pool(options, drivers=drivers, stopping=stopping, abandon=lambda code: self.abandon(pool, session, code))
         with obeying_signals(stopping, until_exit=self.owns_process), session.shown(stopping):
             session.end(pool.run())
 

@@ -34,7 +34,8 @@ PACKAGE = Path(django_jobqueue.__file__).parent
 LAB = Path(__file__).parent.parent
 MOST_FUNCTIONS = 20
 
-STORE, HANDLER, LOOP, ELSEWHERE = "store", "handler", "loop", "elsewhere"
+STORE, HANDLER, KEEPER, ELSEWHERE = "store", "handler", "keeper", "elsewhere"
+LOOP = "the loop: take the next job, averages"
 # The longest beginning that fits a module's path decides.
 GROUPS = {
     "jobs/payloads.py": "decode the payload",
@@ -44,13 +45,17 @@ GROUPS = {
     "running/execution.py": "begin and end the attempt",
     "running/attempt.py": "begin and end the attempt",
     "running/desk.py": "the desk",
+    "running/keeper.py": KEEPER,
+    "running/stopping.py": KEEPER,
     "running/": LOOP,
     "jobs/records.py": LOOP,
     "jobs/": "begin and end the attempt",
     "drivers/": STORE,
     "models/": STORE,
+    "logs.py": "receivers of signals",
 }
-LOOP_WORDS = "the loop: take the next job, averages"
+# The stopwatch has these; and Python 3.12 and newer profile the keeper's thread too, which mostly waits.
+NOT_DIVIDED = {STORE, HANDLER, KEEPER}
 
 CALLS = {"reserve": "reserve", "settle": "settle"}
 OTHER_CALLS = ("stage", "rescue", "queues", "renew", "hand_back")
@@ -195,10 +200,10 @@ def _groups(jobs: int, seconds: float, handler: float, watch: Stopwatch, parts: 
         found[f"{name}: the rest of it"] = watch.calls[name] - watch.statements[name]
     found["handler"] = handler
     left = seconds - sum(watch.calls.values()) - handler
-    per_job = {group: part for group, part in parts.items() if group not in {STORE, HANDLER}}
+    per_job = {group: part for group, part in parts.items() if group not in NOT_DIVIDED}
     whole = sum(per_job.values()) or 1.0
     for group, part in sorted(per_job.items(), key=lambda item: -item[1]):
-        found[LOOP_WORDS if group == LOOP else group] = left * part / whole
+        found[group] = left * part / whole
     found["rest: staging, rescue, looking for queues"] = watch.calls["rest"]
     return [
         Group(group=group, microseconds=1e6 * spent / jobs, share=spent / seconds) for group, spent in found.items()
@@ -236,7 +241,8 @@ def _shares(
     shares: dict[str, float] = defaultdict(float)
     for caller, numbers in callers.items():
         for group, share in _shares(caller, stats, known, (*path, function)).items():
-            shares[group] += share * numbers[3]
+            # A wait that another thread's clock saw can come out as nothing; its caller still is its caller.
+            shares[group] += share * max(numbers[3], 1e-9)
     whole = sum(shares.values())
     result = {group: share / whole for group, share in shares.items()} if whole else {ELSEWHERE: 1.0}
     if not path:

@@ -49,7 +49,7 @@ def document(
     """Everything, as plain values."""
     vendor = session.store.vendor
     return {
-        "store": {"connection": session.alias, "vendor": vendor, **session.store.server()},
+        "store": {"connection": session.alias, "vendor": vendor, **session.server},
         "host": machine,
         "options": options,
         "figures": [_figure(measurement, result, vendor) for measurement, result in outcome.results],

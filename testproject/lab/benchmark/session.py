@@ -47,6 +47,7 @@ class Session:
         self.alias, self.jobs, self.folder, self.say = alias, jobs, folder, say
         self.driver = connections[alias]
         self.store = store_of(self.driver)
+        self.server = self.store.server()
         self.problems: list[str] = []
         self.doing = ""
         self._numbers = count(1)

@@ -19,7 +19,7 @@ from typing import IO, Any, Self
 READY_LINE = "ready"
 POLL_SECONDS = 0.02
 STOP_SECONDS = 40  # longer than the grace of a worker
-ERROR_CHARACTERS = 2_000
+ERROR_CHARACTERS = 800
 
 
 class WorkerFailed(Exception):
@@ -123,7 +123,7 @@ class Workers:
         for errors in self._errors:
             errors.seek(0)
             said.append(errors.read().decode(errors="replace").strip()[-ERROR_CHARACTERS:])
-        return "".join(f"\n{text}" for text in said if text)
+        return "".join(f"\n{text}" for text in dict.fromkeys(said) if text)
 
     def _end(self) -> None:
         for process in self._processes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from threading import Event, Thread
 
 from shop.models import Customer
 
@@ -73,3 +74,15 @@ def add_customer(name: str, then: str = "") -> None:
 def fail(key: int | str = "") -> None:
     write_mark("started", key)
     raise ValueError("it always does")
+
+
+@job(name="work.signal_elsewhere")
+def signal_elsewhere() -> None:
+    """Let this process have a SIGTERM that does not interrupt what its main thread waits for."""
+
+    def send() -> None:
+        Event().wait(0.5)
+        signal.raise_signal(signal.SIGTERM)
+
+    write_mark("ran", "")
+    Thread(target=send).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
@@ -25,7 +26,7 @@ class MySQL(Store):
             values = dict(zip(SETTINGS, map(str, cursor.fetchone()), strict=True))
         return {
             "server": f"MySQL or MariaDB {values.pop('version')}",
-            "library": f"mysqlclient {MySQLdb.__version__}",
+            "library": f"mysqlclient {version('mysqlclient')}",
             **values,
         }
 

@@ -62,7 +62,7 @@ class Command(BaseCommand):
                 session.store.clean()
         self.show(found, options["json"])
         if not found["verified"]:
-            raise CommandError("Not every job ran exactly once.")
+            raise CommandError("Not every job is known to have run exactly once.")
 
     def open(self, options: dict[str, Any], folder: Path) -> Session:
         """A session on an empty ground; raises CommandError where there is none."""

@@ -1,0 +1,475 @@
+"""What must happen while a handler runs: hand back, settle, renew, and give up at the end of the grace time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
+
+from django_jobqueue import current_job, get_job
+from django_jobqueue.drivers import Driver, connections
+from django_jobqueue.running.options import WorkerStats
+from django_jobqueue.running.stopping import Stopping
+from django_jobqueue.running.worker import Worker
+from tests.helpers.fixtures import FLAKY
+from tests.helpers.gates import Gate, Started
+from tests.helpers.listening import Heard
+from tests.helpers.simulation import Simulation
+from tests.helpers.waiting import DEADLINE, wait_until
+
+Register = Callable[..., Callable[[Callable[..., Any]], Any]]
+Make = Callable[..., Worker]
+Start = Callable[..., Started]
+
+
+@pytest.fixture
+def held(register: Register, gate: Gate) -> list[Any]:
+    """What the job "tests.work" was called with; it stops at the gate when that is "slow"."""
+    seen: list[Any] = []
+
+    @register()
+    def work(value: Any) -> None:
+        seen.append(value)
+        if value == "slow":
+            gate.pass_through()
+
+    return seen
+
+
+def work(*values: Any, **options: Any) -> list[UUID]:
+    from django_jobqueue import using
+
+    return [using("tests.work", **options).dispatch(value).id for value in values]
+
+
+def state(job_id: UUID) -> tuple[str, int] | None:
+    job = get_job(job_id)
+    return None if job is None else (job.state, job.attempts)
+
+
+def reserved_until(driver: Driver, job_id: UUID) -> datetime:
+    record = driver.get(job_id)
+    assert record is not None
+    assert record.reserved_until is not None
+    return record.reserved_until
+
+
+# Handing back, and settling what has ended
+
+# One worker reserves 1, 2 and then 4 of jobs that take no time: "slow" is the second of the four.
+BATCHES = (0, 1, 2, 3, "slow", 5, 6)
+
+
+def test_no_job_waits_behind_a_slow_one(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any]
+) -> None:
+    ids = work(*BATCHES)
+    running = start(make_worker(stop_when_empty=True))
+    gate.wait_until_entered()
+    wait_until(lambda: state(ids[6]) == ("ready", 0), "what has not begun is handed back")
+    assert state(ids[5]) == ("ready", 0)
+    second = make_worker(stop_when_empty=True).run()
+    assert second == WorkerStats(processed=2)
+    assert held == [0, 1, 2, 3, "slow", 5, 6]
+    assert state(ids[4]) == ("reserved", 1)
+    gate.open()
+    assert running.end() == WorkerStats(processed=5)
+
+
+def test_what_has_ended_is_settled_while_a_slow_job_runs(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any]
+) -> None:
+    ids = work(*BATCHES)
+    start(make_worker())
+    gate.wait_until_entered()
+    wait_until(lambda: state(ids[3]) is None, "the first of the batch is settled")
+
+
+def test_a_single_job_keeps_its_place_in_hand_however_long_it_takes(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any], simulation: Simulation
+) -> None:
+    (job_id,) = work("slow")
+    worker = make_worker()
+    start(worker)
+    gate.wait_until_entered()
+    simulation.advance(20)
+    worker._keeper._waiter.wake()
+    wait_until(lambda: worker._keeper._waiter._wakes.empty(), "the keeper looks")
+    assert state(job_id) == ("reserved", 1)
+
+
+# Renewing
+
+
+def look(worker: Worker) -> None:
+    worker._keeper._waiter.wake()
+
+
+def test_a_job_that_outlasts_its_reservation_keeps_it(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any], simulation: Simulation
+) -> None:
+    """F13"""
+    (job_id,) = work("slow")
+    worker = make_worker(retry_after=90)
+    running = start(worker)
+    gate.wait_until_entered()
+    for _ in range(3):
+        before = reserved_until(driver, job_id)
+        simulation.advance(31)
+        look(worker)
+        wait_until(lambda before=before: reserved_until(driver, job_id) > before, "the reservation is renewed")
+    assert not make_worker().work_once()
+    gate.open()
+    worker.stopping.ask("end")
+    assert running.end() == WorkerStats(processed=1)
+    assert held == ["slow"]
+
+
+def test_a_reservation_is_not_renewed_before_a_third_of_it(
+    memory: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any], simulation: Simulation
+) -> None:
+    renewed = []
+    renew = memory.renew
+    memory.renew = lambda *given, **options: renewed.append(1) or renew(*given, **options)  # type: ignore[method-assign,func-returns-value]
+    work("slow")
+    worker = make_worker(retry_after=90)
+    start(worker)
+    gate.wait_until_entered()
+    simulation.advance(25)
+    look(worker)
+    wait_until(lambda: worker._keeper._renew_at, "the keeper has looked")
+    assert renewed == []
+    simulation.advance(7)
+    look(worker)
+    wait_until(lambda: renewed, "it is renewed")
+
+
+def test_a_stopping_worker_renews_until_its_last_job_has_ended(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any], simulation: Simulation
+) -> None:
+    """F24"""
+    (job_id,) = work("slow")
+    worker = make_worker(retry_after=90, grace=1000)
+    running = start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("end")
+    before = reserved_until(driver, job_id)
+    simulation.advance(31)
+    look(worker)
+    wait_until(lambda: reserved_until(driver, job_id) > before, "the reservation is renewed")
+    gate.open()
+    assert running.end() == WorkerStats(processed=1)
+
+
+def test_a_job_whose_reservation_was_lost_is_told_and_cannot_end_anything(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, register: Register, simulation: Simulation, heard: Heard
+) -> None:
+    told = []
+
+    @register()
+    def work() -> None:
+        gate.pass_through()
+        told.append(current_job().should_stop())  # type: ignore[union-attr]
+
+    job_id = work.dispatch().id
+    worker = make_worker(retry_after=90)
+    running = start(worker)
+    gate.wait_until_entered()
+    driver.rescue(max_attempts=3, now=datetime.max.replace(tzinfo=None).astimezone() if False else far_future())
+    simulation.advance(31)
+    look(worker)
+    wait_until(lambda: worker._desk._lost, "the keeper has heard of the loss")
+    gate.open()
+    worker.stopping.ask("end") if told else None
+    wait_until(lambda: heard.all("job_lost"), "the loss is announced")
+    assert told == [True]
+    worker.stopping.ask("end")
+    stats = running.end()
+    assert stats.lost == 1
+    sent = heard.all("job_lost")[0]
+    assert (sent["id"], sent["attempt"], sent["max_attempts"]) == (job_id, 1, 3)
+    assert sent["elapsed"] >= 31
+
+
+def far_future() -> datetime:
+    from datetime import UTC, timedelta
+
+    return datetime.now(UTC) + timedelta(days=1)
+
+
+def test_one_store_out_of_reach_does_not_cost_another_its_reservations(
+    settings: Any, make_worker: Make, start: Start, gate: Gate, register: Register, simulation: Simulation
+) -> None:
+    """The keeper renews each on its own."""
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": FLAKY}, "other": {"DRIVER": "memory"}}}
+    flaky: Any = connections["default"]
+    other = connections["other"]
+
+    @register()
+    def cut() -> None:
+        flaky.go_down()
+
+    @register()
+    def slow() -> None:
+        gate.pass_through()
+
+    cut.dispatch()
+    worker = make_worker(retry_after=90)
+    start(worker)
+    wait_until(lambda: worker._desk.held(), "an end waits for its store")
+    job_id = slow.using(connection="other").dispatch().id
+    gate.wait_until_entered()
+    before = reserved_until(other, job_id)
+    simulation.advance(31)
+    look(worker)
+    wait_until(lambda: reserved_until(other, job_id) > before, "the job on the other store is renewed", seconds=10)
+
+
+def test_a_keeper_that_ended_by_itself_is_replaced(
+    settings: Any, make_worker: Make, start: Start, gate: Gate, register: Register, simulation: Simulation, caplog: Any
+) -> None:
+    """Else every later job of its worker that takes long would run twice."""
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": FLAKY}}}
+    flaky: Any = connections["default"]
+    gates = [Gate(), Gate()]
+
+    @register()
+    def slow(number: int) -> None:
+        gates[number].pass_through()
+
+    slow.dispatch(0)
+    flaky.fail("renew", ValueError("not an outage"))
+    worker = make_worker(retry_after=90)
+    start(worker)
+    try:
+        gates[0].wait_until_entered()
+        simulation.advance(31)
+        look(worker)
+        wait_until(lambda: "A keeper thread ended by itself" in caplog.text, "the keeper has ended")
+        gates[0].open()
+        job_id = slow.dispatch(1).id
+        gates[1].wait_until_entered()
+        before = reserved_until(flaky, job_id)
+        simulation.advance(61)
+        look(worker)
+        wait_until(lambda: reserved_until(flaky, job_id) > before, "the next job is renewed", seconds=10)
+    finally:
+        for one in gates:
+            one.open()
+
+
+# The end of the grace time
+
+
+class Abandoned:
+    def __init__(self) -> None:
+        self._told = threading.Event()
+
+    def __call__(self) -> None:
+        self._told.set()
+
+    @property
+    def is_told(self) -> bool:
+        return self._told.is_set()
+
+    def wait(self) -> None:
+        assert self._told.wait(DEADLINE), "the worker did not give up"
+
+
+@pytest.fixture
+def abandoned() -> Abandoned:
+    return Abandoned()
+
+
+def test_a_job_that_does_not_finish_within_the_grace_time_is_released_without_an_attempt(
+    driver: Driver,
+    make_worker: Make,
+    start: Start,
+    gate: Gate,
+    held: list[Any],
+    simulation: Simulation,
+    abandoned: Abandoned,
+    heard: Heard,
+) -> None:
+    (job_id,) = work("slow")
+    worker = make_worker(grace=30, on_abandoned=abandoned)
+    start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("SIGTERM")
+    simulation.advance(20)
+    look(worker)
+    assert state(job_id) == ("reserved", 1)
+    assert not abandoned.is_told
+    simulation.advance(11)
+    look(worker)
+    abandoned.wait()
+    assert state(job_id) == ("ready", 0)
+    wait_until(lambda: heard.all("job_released"), "the release is announced")
+    assert (heard.one("job_released")["id"], heard.one("job_released")["delay"]) == (job_id, 0)
+
+
+def test_a_second_ask_releases_the_job_in_hand_at_once(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any], abandoned: Abandoned
+) -> None:
+    """F22"""
+    (job_id,) = work("slow")
+    worker = make_worker(grace=1000, on_abandoned=abandoned)
+    start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("SIGTERM", 15)
+    worker.stopping.ask("SIGTERM", 15)
+    abandoned.wait()
+    assert state(job_id) == ("ready", 0)
+
+
+def test_a_job_with_one_attempt_that_was_started_is_failed_and_not_started_again(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, register: Register, abandoned: Abandoned, heard: Heard
+) -> None:
+    @register(max_attempts=1)
+    def once() -> None:
+        gate.pass_through()
+
+    job_id = once.dispatch().id
+    worker = make_worker(on_abandoned=abandoned)
+    start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("SIGQUIT", 3, now=True)
+    abandoned.wait()
+    assert state(job_id) == ("failed", 1)
+    wait_until(lambda: heard.all("job_failed"), "the failure is announced")
+    assert heard.one("job_failed")["dead_lettered"] is True
+    job = get_job(job_id)
+    assert job is not None
+    assert "had to stop before this job ended" in job.errors[0].message
+
+
+def test_a_job_without_a_limit_of_its_own_has_the_workers_at_the_end_of_grace_too(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any], abandoned: Abandoned
+) -> None:
+    (job_id,) = work("slow")
+    worker = make_worker(max_attempts=1, on_abandoned=abandoned)
+    start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("now", now=True)
+    abandoned.wait()
+    assert state(job_id) == ("failed", 1)
+
+
+def test_the_handler_that_was_given_up_can_end_nothing_any_more(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any], abandoned: Abandoned, heard: Heard
+) -> None:
+    (job_id,) = work("slow")
+    worker = make_worker(on_abandoned=abandoned)
+    running = start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("now", now=True)
+    abandoned.wait()
+    gate.open()
+    stats = running.end()
+    assert state(job_id) == ("ready", 0)
+    assert stats.processed == 0
+    assert "job_processed" not in heard.names()
+
+
+def test_an_atomic_job_that_does_not_finish_is_released_too_and_its_effects_are_undone(
+    database: Driver, make_worker: Make, start: Start, gate: Gate, register: Register, abandoned: Abandoned
+) -> None:
+    """Its row is locked by its own transaction, so that this must end first."""
+    if connection.vendor == "sqlite":
+        pytest.skip("the transaction of an atomic job holds the only lock, and no other thread can end it")
+
+    @register(atomic=True)
+    def slow() -> None:
+        Group.objects.create(name="effect")
+        gate.pass_through()
+
+    job_id = slow.dispatch().id
+    worker = make_worker(on_abandoned=abandoned)
+    running = start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("now", now=True)
+    abandoned.wait()
+    assert state(job_id) == ("ready", 0)
+    gate.open()
+    assert running.end().processed == 0
+    assert not Group.objects.exists()
+
+
+def test_a_grace_of_zero_has_no_end(
+    memory: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any], simulation: Simulation, abandoned: Abandoned
+) -> None:
+    work("slow")
+    worker = make_worker(grace=0, on_abandoned=abandoned)
+    running = start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("SIGTERM")
+    simulation.advance(100_000)
+    look(worker)
+    gate.open()
+    assert running.end() == WorkerStats(processed=1)
+    assert not abandoned.is_told
+
+
+def test_a_job_that_finishes_within_the_grace_time_is_done(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any], abandoned: Abandoned
+) -> None:
+    """F22"""
+    (job_id,) = work("slow")
+    worker = make_worker(grace=30, on_abandoned=abandoned)
+    running = start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("SIGTERM", 15)
+    gate.open()
+    assert running.end() == WorkerStats(processed=1)
+    assert state(job_id) is None
+    assert not abandoned.is_told
+
+
+def test_what_has_not_begun_is_handed_back_at_the_first_ask(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any]
+) -> None:
+    ids = work(*BATCHES)
+    worker = make_worker(grace=1000)
+    start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("SIGTERM", 15)
+    wait_until(lambda: [state(job_id) for job_id in ids[5:]] == [("ready", 0)] * 2, "they are handed back")
+    assert state(ids[4]) == ("reserved", 1)
+
+
+# The thread
+
+
+def test_the_keeper_ends_with_its_worker(
+    driver: Driver, make_worker: Make, held: list[Any], simulation: Simulation
+) -> None:
+    work(1, 2, 3)
+    simulation.run(make_worker(stop_when_empty=True))
+    assert [thread for thread in threading.enumerate() if thread.name == "jobqueue-keeper"] == []
+
+
+def test_a_worker_that_finds_nothing_has_no_keeper(
+    driver: Driver, make_worker: Make, simulation: Simulation
+) -> None:
+    worker = make_worker()
+    simulation.run(worker, waits=3)
+    assert worker._keeper._thread is None
+
+
+def test_a_stop_of_a_shared_wish_is_heard_by_every_keeper(
+    memory: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any]
+) -> None:
+    stopping, told = Stopping(), [Abandoned(), Abandoned()]
+    work("slow", "slow")
+    for one in told:
+        start(make_worker(stopping=stopping, on_abandoned=one))
+    wait_until(lambda: len(held) == 2, "both jobs run")
+    stopping.ask("now", now=True)
+    for one in told:
+        one.wait()
