@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -83,11 +83,39 @@ def attributes(record: logging.LogRecord) -> dict[str, Any]:
     return {key: value for key, value in vars(record).items() if key not in standard}
 
 
+@pytest.fixture(autouse=True)
+def _connected_as_before() -> Iterator[None]:
+    yield
+    logs.connect_enabled()
+
+
+def seen_from(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    """As when a process starts with this level."""
+    caplog.set_level(level, "django_jobqueue")
+    logs.connect_enabled()
+
+
+@pytest.mark.parametrize("event", ["job_dispatched", "job_starting", "job_processed"])
+def test_a_signal_of_every_job_has_no_receiver_where_its_line_would_not_be_seen(
+    event: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen_from(logging.WARNING, caplog)
+    assert not getattr(signals, event).has_listeners()
+
+
+def test_a_worker_that_starts_follows_the_level_of_the_logger(caplog: pytest.LogCaptureFixture) -> None:
+    seen_from(logging.WARNING, caplog)
+    caplog.set_level(logging.INFO, "django_jobqueue")
+    signals.worker_started.send_robust(object, worker="web1:1:ab", queues=["*"])
+    assert signals.job_processed.has_listeners()
+    assert not signals.job_starting.has_listeners()
+
+
 @pytest.mark.parametrize(("event", "sent", "level", "extra", "text"), EVENTS)
 def test_each_signal_has_its_line(
     event: str, sent: dict[str, Any], level: int, extra: dict[str, Any], text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "django_jobqueue")
+    seen_from(logging.DEBUG, caplog)
     results = getattr(signals, event).send_robust(sender=object, **sent)
     assert [result for _receiver, result in results if result is not None] == []
     (record,) = caplog.records
@@ -133,7 +161,7 @@ def test_connecting_twice_makes_no_doubles(caplog: pytest.LogCaptureFixture) -> 
 def test_the_life_of_jobs_is_logged_without_their_payloads(
     caplog: pytest.LogCaptureFixture, register: Callable[..., Any]
 ) -> None:
-    caplog.set_level(logging.DEBUG, "django_jobqueue")
+    seen_from(logging.DEBUG, caplog)
     dispatch(succeed, card="4111 1111")
     dispatch(fail, "broken")
     Worker(WorkerOptions.from_settings(stop_when_empty=True, sleep=0.05)).run()
