@@ -84,15 +84,15 @@ def _check_memory(drivers: Sequence[Driver]) -> list[CheckMessage]:
 
 
 def check_handlers(**kwargs: Any) -> list[CheckMessage]:
-    """E005, W002: job modules that cannot be imported, and handlers that a worker may not find."""
+    """W007, W002: job modules that cannot be imported, and handlers that a worker may not find."""
     if _problems():
         return []
     try:
         load_handlers()
     except Exception as error:
         return [
-            _error(
-                "E005",
+            _warning(  # no error, which would stop the web site: a broken jobs.py stops the worker only
+                "W007",
                 f"A job module cannot be imported: {type(error).__name__}: {error}",
                 "Run manage.py queue_work to see the traceback.",
             )

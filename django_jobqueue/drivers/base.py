@@ -159,6 +159,10 @@ class Driver(ABC):
     def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
         """The size of every queue that holds a job or a dead letter, by name."""
 
+    def slowdowns(self) -> list[str]:
+        """What in the store slows its queues down, each with the cure."""
+        return []
+
     # Dead letters
 
     @abstractmethod

@@ -58,8 +58,10 @@ from .expressions import IsAfter, force_index
 from .hints import Hints
 from .inserts import insert_statement
 from .listening import Listener, can_listen
+from .slowness import slowdowns
 from .transactions import is_conflict, opening_statements, own_transaction, repeating
 
+MOST_STEPS = 1000
 RESERVE_INDEX = "jobqueue_job_reserve"
 
 _RESERVE_COLUMNS = (
@@ -82,7 +84,7 @@ _RESERVE_COLUMNS = (
 # The queue names by one index probe each; DISTINCT would read the whole index.
 _QUEUES_SQL = """
 WITH RECURSIVE found (queue) AS (
-  SELECT MIN(queue) FROM django_jobqueue_job
+  SELECT MIN(queue) FROM django_jobqueue_job WHERE queue > %s
   UNION ALL
   SELECT (SELECT MIN(job.queue) FROM django_jobqueue_job job WHERE job.queue > found.queue)
   FROM found WHERE found.queue IS NOT NULL
@@ -170,9 +172,15 @@ class DatabaseDriver(Driver):
         return repeating(self._database, self._queues)
 
     def _queues(self) -> list[str]:
+        names: list[str] = []
         with connections[self._database].cursor() as cursor:
-            cursor.execute(_QUEUES_SQL)
-            return [row[0] for row in cursor.fetchall()]
+            while True:
+                cursor.execute(_QUEUES_SQL, [names[-1] if names else ""])
+                page = [row[0] for row in cursor.fetchall()]
+                names += page
+                # MariaDB ends a recursion after 1,000 steps, unless told otherwise, and says nothing.
+                if len(page) < MOST_STEPS:
+                    return names
 
     def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
         due = self._jobs.filter(queue=queue, state=SCHEDULED, available_at__lte=store_clock(now))
@@ -372,6 +380,8 @@ class DatabaseDriver(Driver):
 
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
         def end() -> set[UUID]:
+            if alone is not None:
+                return self._delete_owned(alone[1], alone[0])
             completed = [item for item in settlements if isinstance(item, Complete)]
             others = [item for item in settlements if not isinstance(item, Complete)]
             with own_transaction(self._database):
@@ -386,9 +396,18 @@ class DatabaseDriver(Driver):
                         owned.add(item.reservation.id)
                 return owned
 
+        alone = self._one_delete(settlements)
         owned = repeating(self._database, end)
         self._tell(ready_queues(item for item in settlements if item.reservation.id in owned))
         return owned
+
+    def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[UUID, list[UUID]] | None:
+        """The token and ids of jobs that one DELETE settles, which needs no transaction around it."""
+        tokens = {item.reservation.token for item in settlements}
+        is_plain = all(isinstance(item, Complete) and not item.then for item in settlements)
+        if not is_plain or len(tokens) != 1 or not self._returns_deleted:
+            return None
+        return tokens.pop(), sorted(item.reservation.id for item in settlements)
 
     def _settle_unfinished(self, item: Release | Fail, now: datetime | None) -> bool:
         held = item.reservation
@@ -528,6 +547,12 @@ class DatabaseDriver(Driver):
             found.setdefault(queue, {})["failed"] = count
         return {queue: QueueSize(**found[queue]) for queue in sorted(found)}
 
+    def slowdowns(self) -> list[str]:
+        try:
+            return slowdowns(connections[self._database], Job._meta.db_table)
+        except DatabaseError:  # the role may not look at others' sessions
+            return []
+
     # Dead letters
 
     def failed(
@@ -616,6 +641,11 @@ class DatabaseDriver(Driver):
     def _skips_locked(self) -> bool:
         return connections[self._database].features.has_select_for_update_skip_locked
 
+    @property
+    def _returns_deleted(self) -> bool:
+        """Django has no flag for DELETE … RETURNING; where INSERT … RETURNING works, so does this."""
+        return connections[self._database].features.can_return_rows_from_bulk_insert
+
     def is_busy(self, error: BaseException) -> bool:
         return is_conflict(error)
 
@@ -664,7 +694,7 @@ class DatabaseDriver(Driver):
     def _delete_owned(self, ids: list[UUID], token: UUID) -> set[UUID]:
         """Delete the reservations that are still ours, in one statement where the database can say which."""
         connection = connections[self._database]
-        if not connection.features.can_return_rows_from_bulk_insert:
+        if not self._returns_deleted:
             owned = self._lock_owned(ids, token)
             self._jobs.filter(id__in=owned).delete()
             return set(owned)

@@ -1,8 +1,20 @@
 # One initial migration until 1.0: a later change may rewrite it.
 
+from typing import Any
+
 from django.db import migrations, models
 
 import django_jobqueue.models.fields
+
+# A queue replaces all its rows again and again: by the usual share of a table, dead ones would be swept too late.
+VACUUM_SOON = (
+    "ALTER TABLE django_jobqueue_job SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
+)
+
+
+def vacuum_soon(apps: Any, schema_editor: Any) -> None:
+    if schema_editor.connection.vendor == "postgresql":
+        schema_editor.execute(VACUUM_SOON)
 
 
 class Migration(migrations.Migration):
@@ -112,4 +124,5 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.RunPython(vacuum_soon, migrations.RunPython.noop, elidable=False),
     ]

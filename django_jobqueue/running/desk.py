@@ -40,16 +40,16 @@ class Desk:
         with self._lock:
             self._pending.append(ended)
         if ended.settle_at_once:
-            self.flush()
+            self.flush(ended.attempt.job.connection)
 
-    def flush(self) -> None:
-        """Settle everything that waits, one transaction for each store. Raises the store's outages."""
+    def flush(self, connection: str) -> None:
+        """Settle in one transaction what waits for a store, and for no other. Raises the store's outages."""
         if not self._pending:
             return
         with self._lock:
-            for alias in {ended.attempt.job.connection for ended in self._pending}:
-                batch = [ended for ended in self._pending if ended.attempt.job.connection == alias]
-                owned = self._settle(connections[alias], batch)
+            batch = [ended for ended in self._pending if ended.attempt.job.connection == connection]
+            if batch:
+                owned = self._settle(connections[connection], batch)
                 settled = {id(ended) for ended in batch}
                 self._pending = [ended for ended in self._pending if id(ended) not in settled]
                 self._report(batch, owned)

@@ -26,6 +26,7 @@ class Hand:
 
     def __init__(self) -> None:
         self._unstarted: deque[Reservation] = deque()
+        self._stranded: list[Reservation] = []
         self.running: InHand | None = None
         self.began = 0.0
         self.session: int | None = None
@@ -64,7 +65,16 @@ class Hand:
         """Return what ``take_unstarted`` gave and could not be handed back."""
         self._unstarted.extendleft(jobs)
 
+    def strand(self, jobs: Iterable[Reservation]) -> None:
+        """Keep, apart from the next slice, what a store that is out of reach does not take back."""
+        self._stranded = [*self._stranded, *jobs]
+
+    def take_stranded(self) -> list[Reservation]:
+        """Take what was stranded, for another try."""
+        taken, self._stranded = self._stranded, []
+        return taken
+
     def held(self) -> list[Reservation]:
         """Every reserved job that has not ended."""
         running = self.running
-        return [*self._unstarted, *([running.job] if running else [])]
+        return [*self._unstarted, *self._stranded, *([running.job] if running else [])]

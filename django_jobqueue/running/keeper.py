@@ -29,6 +29,8 @@ logger = logging.getLogger("django_jobqueue")
 
 # Renewed from a third of the reservation on, so that one failed renewal costs nothing.
 RENEWALS_PER_RESERVATION = 3
+# After what failed, until the next look.
+TRY_AGAIN_SECONDS = 1.0
 
 
 class Keeper:
@@ -68,14 +70,21 @@ class Keeper:
         try:
             while not self._ended:
                 self._idle = True  # before the look: a batch that begins during it wakes us
-                pause = self._look()
+                pause = self._look_safely()
                 # In a longer pause than a slice it must be woken for the next batch.
                 self._idle = pause is None or pause > SLICE_SECONDS
                 self._waiter.pause(pause)
-        except BaseException:
-            logger.exception("A keeper thread ended by itself; its worker goes on without renewals.")
         finally:
             close_connections()
+
+    def _look_safely(self) -> float | None:
+        """Whatever a look meets, there is another: without one, every later job that takes long would run twice."""
+        try:
+            return self._look()
+        except Exception:
+            logger.exception("The keeper of a worker failed; it looks again in %g s.", TRY_AGAIN_SECONDS)
+            close_connections()
+            return TRY_AGAIN_SECONDS
 
     def _look(self) -> float | None:
         """Do what is due; return the seconds until the next look, None when nothing is held."""
@@ -110,33 +119,28 @@ class Keeper:
 
     def _clear_the_way(self) -> None:
         """No job waits behind a slow one: what has not begun goes back, what has ended is settled."""
-        unstarted = self._hand.take_unstarted()
-        if not self._hand_back(unstarted):
-            self._hand.put_back(unstarted)
-        try:
-            self._desk.flush()
-        except self._outages():
-            pass  # the loop says so, and tries again; what is due stays on the desk
-
-    def _hand_back(self, unstarted: list[Reservation]) -> bool:
-        try:
-            for driver, jobs in by_driver(unstarted):
+        for driver, jobs in by_driver(self._hand.take_unstarted()):
+            try:
                 driver.hand_back(jobs)
-        except self._outages():
-            return False
-        return True
+            except driver.outages:
+                self._hand.put_back(jobs)
+        for driver, _ in by_driver(self._desk.held()):
+            try:
+                self._desk.flush(driver.alias)
+            except driver.outages:
+                pass  # the loop says so, and tries again; what is due stays on the desk
 
     def _renew(self) -> None:
+        """Of each store on its own: one that is out of reach costs no other its reservations."""
         held = [*self._hand.held(), *self._desk.held()]
-        soon = time.monotonic() + 1.0
+        self._renew_at = time.monotonic() + self._options.retry_after / RENEWALS_PER_RESERVATION
         for driver, jobs in by_driver(held):
             try:
                 lost = driver.renew(jobs, retry_after=self._options.retry_after)
             except driver.outages:
-                self._renew_at = soon
-                return
-            self._desk.note_lost(lost)
-        self._renew_at = time.monotonic() + self._options.retry_after / RENEWALS_PER_RESERVATION
+                self._renew_at = time.monotonic() + TRY_AGAIN_SECONDS
+            else:
+                self._desk.note_lost(lost)
 
     def _abandon(self, running: InHand) -> None:
         """Give back everything, the job in hand too: its handler goes on until the process ends, and is fenced off."""
@@ -157,9 +161,6 @@ class Keeper:
         except driver.outages:
             logger.error("The job %s could not be released; it is rescued when its reservation ends.", running.job.id)
         self._on_abandoned()
-
-    def _outages(self) -> tuple[type[BaseException], ...]:
-        return tuple({error for driver in connections.all() for error in driver.outages})
 
 
 def _abandoned(attempt: Attempt) -> Settlement:

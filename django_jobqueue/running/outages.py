@@ -13,15 +13,19 @@ logger = logging.getLogger("django_jobqueue")
 
 
 class StoreHealth:
-    """What one loop knows of one store."""
+    """What one loop knows of one store.
+
+    It is back when a whole turn of the loop went well: in a failover a store reads before it writes again.
+    """
 
     def __init__(self, driver: Driver, first_pause: float, longest_pause: float) -> None:
         self.driver = driver
-        self._first_pause = first_pause
+        self._first_pause = min(first_pause, longest_pause)
         self._longest_pause = longest_pause
-        self._pause = first_pause
+        self._pause = self._first_pause
         self._down_since: float | None = None
         self._next_try = 0.0
+        self._works = self._is_busy = False  # in this turn
 
     @property
     def is_down(self) -> bool:
@@ -31,6 +35,11 @@ class StoreHealth:
     def may_try(self) -> bool:
         """Whether the store is up, or its pause is over."""
         return self._down_since is None or time.monotonic() >= self._next_try
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether what this turn did not find is not there: the store is neither down nor busy."""
+        return self._down_since is None and not self._is_busy
 
     def hurry(self) -> None:
         """Try again at once: a worker that is stopping cannot wait."""
@@ -45,12 +54,15 @@ class StoreHealth:
         try:
             yield
         except self.driver.outages as error:
-            if not self.driver.is_busy(error):
+            if self.driver.is_busy(error):
+                self._is_busy = True
+            else:
                 self._fails(error)
         else:
-            self._works()
+            self._works = True
 
     def _fails(self, error: BaseException) -> None:
+        self._works = False
         self.driver.close()
         now = time.monotonic()
         if self._down_since is None:
@@ -65,10 +77,15 @@ class StoreHealth:
             self._pause = min(self._pause * 2, self._longest_pause)
         self._next_try = now + self._pause
 
-    def _works(self) -> None:
-        if self._down_since is None:
-            return
-        seconds = time.monotonic() - self._down_since
+    def end_turn(self) -> None:
+        """Say that the store is back, when everything since the last call went well."""
+        is_back = self._works and self._down_since is not None
+        self._works = self._is_busy = False
+        if is_back:
+            self._come_back()
+
+    def _come_back(self) -> None:
+        seconds = time.monotonic() - (self._down_since or 0.0)
         self._down_since = None
         logger.warning(
             "store %r is back after %.0f s",

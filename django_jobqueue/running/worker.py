@@ -106,10 +106,11 @@ class Worker:
         try:
             while (reason := self._reason_to_stop(ends_at)) is None:
                 refresh_connections()
+                self._end_turn()
                 self._settle_what_waits()
                 if self._turn():
                     continue
-                if self.options.stop_when_empty and self._all_reachable():
+                if self.options.stop_when_empty and self._all_answered():
                     reason = "empty"
                     break
                 self._wait(ends_at)
@@ -129,6 +130,7 @@ class Worker:
         """
         self._desk.now = now
         for driver in self.drivers:
+            self._desk.flush(driver.alias)  # what an outage has left
             rescue(driver, self.options.max_attempts, now)
             self._lanes.discover(driver)
             for lane in self._lanes.of(driver):
@@ -141,7 +143,7 @@ class Worker:
             if reserved.jobs:
                 self._hand.fill(reserved.jobs)
                 self._run_jobs(lane, len(reserved.jobs))
-                self._desk.flush()
+                self._desk.flush(lane.driver.alias)
                 return True
         return False
 
@@ -177,15 +179,17 @@ class Worker:
             if not granted:
                 return False
             reserved = Reserved([], more=False)
-            with health.reaching():
-                reserved = lane.driver.reserve(
-                    lane.queue,
-                    self.identity,
-                    replace(limit, rows=granted),
-                    retry_after=self.options.retry_after,
-                    after=lane.mark,
-                )
-            self._budget.give_back(granted - len(reserved.jobs))
+            try:
+                with health.reaching():
+                    reserved = lane.driver.reserve(
+                        lane.queue,
+                        self.identity,
+                        replace(limit, rows=granted),
+                        retry_after=self.options.retry_after,
+                        after=lane.mark,
+                    )
+            finally:
+                self._budget.give_back(granted - len(reserved.jobs))
             lane.note_reserved(reserved, time.monotonic(), self.options.sleep)
             if reserved.jobs:
                 self._run_batch(lane, reserved)
@@ -205,7 +209,7 @@ class Worker:
             self._keeper.watch()
         with self._health[lane.driver.alias].reaching():
             self._run_jobs(lane, len(reserved.jobs))
-            self._desk.flush()
+            self._desk.flush(lane.driver.alias)
         self._hand_back()
 
     def _run_jobs(self, lane: Lane, count: int) -> None:
@@ -291,29 +295,34 @@ class Worker:
             health = self._health[driver.alias]
             if health.may_try:
                 with health.reaching():
-                    self._desk.flush()
+                    self._desk.flush(driver.alias)
 
     def _hand_back(self) -> None:
         """Return what has not started; what a store in trouble does not take stays, renewed, for another try."""
-        for driver, jobs in by_driver(self._hand.take_unstarted()):
+        for driver, jobs in by_driver([*self._hand.take_unstarted(), *self._hand.take_stranded()]):
             is_back = False
             if self._health[driver.alias].may_try:
                 with self._health[driver.alias].reaching():
                     driver.hand_back(jobs)
                     is_back = True
             if not is_back:
-                self._hand.fill(jobs)
+                self._hand.strand(jobs)
 
     def _give_back(self) -> None:
         """At the end: nothing of this loop stays reserved, as far as the store can be reached."""
         self._hand_back()
         deadline = time.monotonic() + (self.options.grace or self.options.error_backoff_cap)
         self._settle_what_waits()
-        while self._desk.held() and not self.stopping.now and (left := deadline - time.monotonic()) > 0:
+        while (
+            (self._desk.held() or self._hand.held())
+            and not self.stopping.now
+            and (left := deadline - time.monotonic()) > 0
+        ):
             self._waiter.pause(min(self.options.sleep, left))
             for health in self._health.values():
                 health.hurry()
             self._settle_what_waits()
+        self._end_turn()
         for job in self._desk.held():
             logger.error("The end of the job %s could not be stored: it will be run again.", job.id)
         self._keeper.end()
@@ -322,8 +331,12 @@ class Worker:
     def _reachable(self) -> list[Driver]:
         return [driver for driver in self.drivers if self._health[driver.alias].may_try]
 
-    def _all_reachable(self) -> bool:
-        return not any(health.is_down for health in self._health.values())
+    def _all_answered(self) -> bool:
+        return all(health.has_answered for health in self._health.values())
+
+    def _end_turn(self) -> None:
+        for health in self._health.values():
+            health.end_turn()
 
     def _send(self, signal: Signal, **arguments: object) -> None:
         signal.send_robust(type(self), worker=self.identity, **arguments)

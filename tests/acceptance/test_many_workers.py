@@ -14,11 +14,11 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.db.models import F
-from shop.models import Customer
 
 from django_jobqueue import dispatch_many
 from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.models import FailedJob, Job
+from shop.models import Customer
 from tests.helpers.aliases import database_alias
 from tests.helpers.marks import Marks
 from tests.helpers.processes import Process, Processes, database_settings

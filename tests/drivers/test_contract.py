@@ -1418,8 +1418,14 @@ def test_a_forgotten_dead_letter_cannot_be_retried(store: Store) -> None:
 # Waiting
 
 
-
 def test_a_driver_can_be_used_after_it_was_closed(store: Store) -> None:
     job = store.dispatch()
     store.driver.close()
     assert store.take_one().id == job.id
+
+
+def test_more_queues_are_found_than_a_database_recurses_deep(driver: Driver) -> None:
+    names = sorted(f"q{number:04}" for number in range(1203))
+    for start in range(0, len(names), 400):
+        driver.push([new(queue=name) for name in names[start : start + 400]])
+    assert driver.queues() == names

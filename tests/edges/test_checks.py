@@ -104,7 +104,7 @@ def test_a_job_module_that_cannot_be_imported_is_an_error(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(checks, "load_handlers", broken)
     (message,) = found()
-    assert message.id == "django_jobqueue.E005"
+    assert message.id == "django_jobqueue.W007"
     assert "ZeroDivisionError: in a jobs.py" in message.msg
 
 

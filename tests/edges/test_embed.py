@@ -316,8 +316,6 @@ def test_other_commands_have_none(site: Site) -> None:
 
 def test_a_broken_job_module_is_logged_and_the_site_goes_on(site: Site) -> None:
     (site.folder / "work" / "jobs.py").write_text("raise RuntimeError('broken on purpose')\n")
-    settings = site.folder / "site_settings.py"
-    settings.write_text(settings.read_text() + "\nSILENCED_SYSTEM_CHECKS = ['django_jobqueue.E005']\n")
     site.serve("--noreload")
     wait_for(lambda: "RuntimeError: broken on purpose" in site.log.read_text())
     assert "Traceback" in site.log.read_text()
@@ -349,7 +347,6 @@ def test_a_server_whose_checks_fail_runs_no_job(site: Site) -> None:
 
 
 def test_wrong_settings_are_told_by_the_checks(site: Site) -> None:
-    settings = site.folder / "site_settings.py"
     settings.write_text(settings.read_text() + "\nJOBQUEUE['TYPO'] = 1\n")
     server = site.serve("--noreload", answers=False)
     assert server.wait(20) == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_jobqueue.running import attempt, execution, hand, keeper, lanes, outages, worker
+from django_jobqueue.running import attempt, execution, hand, keeper, lanes, outages, stopping, worker
 from django_jobqueue.running.options import WorkerStats
 from django_jobqueue.running.worker import Worker
 
@@ -24,7 +24,7 @@ class Simulation:
         self.pauses: list[float | None] = []
         self._monkeypatch = monkeypatch
         clock = SimpleNamespace(monotonic=self.monotonic)
-        for module in (attempt, hand, keeper, lanes, outages, worker):
+        for module in (attempt, hand, keeper, lanes, outages, stopping, worker):
             monkeypatch.setattr(module, "time", clock)
         real = execution.Attempt
         monkeypatch.setattr(execution, "Attempt", lambda *given: real(*given, started=self.monotonic()))

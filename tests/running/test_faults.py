@@ -19,8 +19,8 @@ from django.db.models import F
 from django_jobqueue import Exponential, get_job
 from django_jobqueue.drivers import Driver
 from django_jobqueue.jobs.errors import MAX_MESSAGE, MAX_TRACEBACK
-from django_jobqueue.jobs.records import NewJob
 from django_jobqueue.jobs.ids import new_job_id
+from django_jobqueue.jobs.records import NewJob
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
 

@@ -44,6 +44,8 @@ class Command(BaseCommand):
             console.table([title.upper() for title in COLUMNS], [_row(one) for one in found])
         else:
             console.write("No jobs.")
+        for sentence in queues.slowdowns(connection=options["connection"]):
+            self.stderr.write(printable(sentence))
 
 
 def _values(one: QueueStats) -> tuple[str | int | float | None, ...]:

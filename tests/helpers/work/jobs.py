@@ -6,9 +6,8 @@ import os
 import signal
 from threading import Event, Thread
 
-from shop.models import Customer
-
 from django_jobqueue import job
+from shop.models import Customer
 from tests.helpers.marks import release_file, write_mark
 from tests.helpers.waiting import wait_until
 

@@ -1,0 +1,539 @@
+"""A store that is out of reach: the loop goes on, says so once, tries again with growing pauses, and loses nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import InterfaceError, OperationalError, ProgrammingError, connection
+
+from django_jobqueue import get_job, using
+from django_jobqueue.drivers import Driver, connections
+from django_jobqueue.jobs.records import ReserveLimit
+from django_jobqueue.running.options import WorkerStats
+from django_jobqueue.running.outages import StoreHealth
+from django_jobqueue.running.stopping import Stopping
+from django_jobqueue.running.worker import Worker
+from tests.helpers.fixtures import FLAKY
+from tests.helpers.flaky import FlakyDriver, locked, outage
+from tests.helpers.listening import Heard
+from tests.helpers.simulation import Simulation
+from tests.helpers.threads import in_threads
+
+Register = Callable[..., Callable[[Callable[..., Any]], Any]]
+Make = Callable[..., Worker]
+
+
+@pytest.fixture
+def flaky(settings: Any) -> Any:
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": FLAKY}}}
+    return connections["default"]
+
+
+@pytest.fixture
+def two(settings: Any) -> Any:
+    """A store that can fail, and another, "other", that cannot."""
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": FLAKY}, "other": {"DRIVER": "memory"}}}
+    return connections["default"]
+
+
+@pytest.fixture
+def done(register: Register) -> list[Any]:
+    seen: list[Any] = []
+
+    @register()
+    def note(value: Any) -> None:
+        seen.append(value)
+
+    return seen
+
+
+def note(*values: Any, **options: Any) -> list[UUID]:
+    return [using("tests.note", **options).dispatch(value).id for value in values]
+
+
+def state(job_id: UUID) -> tuple[str, int] | None:
+    job = get_job(job_id)
+    return None if job is None else (job.state, job.attempts)
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """What was said of the store, as level and event."""
+    return [
+        (record.levelname, getattr(record, "event", ""))
+        for record in caplog.records
+        if record.levelno >= logging.WARNING
+    ]
+
+
+LOST_AND_BACK = [("ERROR", "store_lost"), ("WARNING", "store_back")]
+
+
+# The loop
+
+
+def test_an_outage_is_said_once_and_its_end_once(
+    flaky: Any, make_worker: Make, simulation: Simulation, done: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """F30"""
+    flaky.go_down()
+
+    def come_back(number: int) -> None:
+        if number == 5:
+            flaky.come_back()
+            note("a")
+
+    simulation.run(make_worker(), waits=10, on_wait=come_back)
+    assert done == ["a"]
+    assert complaints(caplog) == LOST_AND_BACK
+    lost, back = (record for record in caplog.records if record.levelno >= logging.WARNING)
+    assert lost.getMessage() == "store 'default' is not reachable: server closed the connection"
+    assert lost.connection == "default"  # type: ignore[attr-defined]
+    assert back.getMessage().startswith("store 'default' is back after ")
+
+
+def test_the_pauses_double_up_to_the_cap(flaky: Any, make_worker: Make, simulation: Simulation) -> None:
+    """F30"""
+    flaky.go_down()
+    simulation.run(make_worker(sleep=0.5, error_backoff_cap=30), waits=12)
+    pauses = [pause for pause in simulation.pauses if pause is not None]
+    for pause, expected in zip(pauses, [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30], strict=False):
+        assert pause == pytest.approx(expected, abs=0.2)
+    assert flaky.calls.total() <= 3 * 12
+
+
+def test_no_pause_is_longer_than_the_cap(flaky: Any, make_worker: Make, simulation: Simulation) -> None:
+    """Not even the first, where the poll interval is longer."""
+    flaky.go_down()
+    health = StoreHealth(flaky, 60, 30)
+    with health.reaching():
+        raise outage()
+    assert health.seconds_to_next_try() <= 30
+
+
+def test_an_outage_closes_the_connection_so_that_the_next_try_opens_another(flaky: Any) -> None:
+    health = StoreHealth(flaky, 1, 30)
+    with health.reaching():
+        raise outage()
+    assert (flaky.closed, health.is_down, health.may_try) == (1, True, False)
+
+
+def test_what_is_no_outage_is_raised(flaky: Any) -> None:
+    health = StoreHealth(flaky, 1, 30)
+    with pytest.raises(ValueError, match="mistake"), health.reaching():
+        raise ValueError("a mistake")
+    assert not health.is_down
+
+
+def test_after_an_outage_the_pauses_begin_small_again(flaky: Any, simulation: Simulation) -> None:
+    health = StoreHealth(flaky, 1, 30)
+    for _ in range(5):
+        with health.reaching():
+            raise outage()
+    assert health.seconds_to_next_try() > 10
+    simulation.advance(100)
+    assert health.may_try
+    with health.reaching():
+        pass
+    health.end_turn()
+    assert not health.is_down
+    with health.reaching():
+        raise outage()
+    assert health.seconds_to_next_try() <= 1
+
+
+def test_a_store_that_reads_and_does_not_write_is_not_back(
+    flaky: Any, make_worker: Make, simulation: Simulation, done: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a failover: it is said once, and the pauses grow, although some calls go well."""
+    flaky.fail("reserve", *[outage()] * 8)
+    note("a")
+    simulation.run(make_worker(sleep=0.5), waits=15)
+    assert done == ["a"]
+    assert complaints(caplog) == LOST_AND_BACK
+    assert max(pause for pause in simulation.pauses if pause is not None) > 20
+
+
+@pytest.mark.parametrize("method", ["queues", "stage", "reserve", "settle"])
+def test_an_outage_in_any_call_loses_nothing_and_ends_nothing(
+    flaky: Any,
+    make_worker: Make,
+    simulation: Simulation,
+    done: list[Any],
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+) -> None:
+    note(*range(20))
+    flaky.fail(method, outage(), outage(), outage())
+    stats = simulation.run(make_worker(), waits=12)
+    assert done == list(range(20))
+    assert (stats.processed, stats.runs) == (20, 20)
+    assert flaky.sizes() == {}
+    assert complaints(caplog) == LOST_AND_BACK
+
+
+@pytest.mark.parametrize("error", [OperationalError("gone"), InterfaceError("closed"), ProgrammingError("no table")])
+def test_what_the_database_calls_an_outage_ends_no_loop(
+    database: Driver,
+    make_worker: Make,
+    simulation: Simulation,
+    done: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    """F68: a missing table too, later in life."""
+    planned = [error]
+    stage = database.stage
+
+    def fail_once(queue: str, **given: Any) -> int:
+        if planned:
+            raise planned.pop()
+        return stage(queue, **given)
+
+    monkeypatch.setattr(database, "stage", fail_once)
+    note("a")
+    simulation.run(make_worker(), waits=5)
+    assert done == ["a"]
+
+
+def test_a_session_that_ended_while_the_worker_was_idle_costs_no_attempt(
+    database: Driver,
+    make_worker: Make,
+    simulation: Simulation,
+    done: list[Any],
+    caplog: pytest.LogCaptureFixture,
+    heard: Heard,
+) -> None:
+    """F27"""
+    if connection.vendor == "sqlite":
+        pytest.skip("has no sessions that could end")
+
+    def end_session(number: int) -> None:
+        if number == 3:
+            session = database.session()
+            in_threads(1, lambda _: database.end_session(session))
+            in_threads(1, lambda _: note("a"))
+
+    simulation.run(make_worker(), waits=8, on_wait=end_session)
+    assert done == ["a"]
+    assert heard.one("job_starting")["attempt"] == 1
+    assert len(complaints(caplog)) <= 1
+
+
+# What a job leaves behind
+
+
+def test_ends_that_could_not_be_stored_are_stored_when_the_store_is_back(
+    flaky: Any, make_worker: Make, simulation: Simulation, done: list[Any]
+) -> None:
+    ids = note(*range(7))
+    flaky.fail("settle", *[outage()] * 3)
+    stats = simulation.run(make_worker(), waits=8)
+    assert done == list(range(7))
+    assert stats == WorkerStats(processed=7)
+    assert [state(job_id) for job_id in ids] == [None] * 7
+
+
+def test_a_failure_is_not_lost_with_the_store(
+    flaky: Any, make_worker: Make, simulation: Simulation, register: Register, heard: Heard
+) -> None:
+    @register(max_attempts=1)
+    def boom() -> None:
+        flaky.go_down()
+        raise ValueError("kept")
+
+    job_id = boom.dispatch().id
+
+    def come_back(number: int) -> None:
+        if number == 4:
+            flaky.come_back()
+
+    stats = simulation.run(make_worker(), waits=10, on_wait=come_back)
+    assert stats == WorkerStats(failed=1)
+    job = get_job(job_id)
+    assert job is not None
+    assert (job.state, job.errors[0].message) == ("failed", "kept")
+    assert len(heard.all("job_failed")) == 1
+
+
+def test_what_has_not_begun_is_handed_back_when_the_store_is_back(
+    flaky: Any, make_worker: Make, simulation: Simulation, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    @register(settle="each", max_attempts=2)
+    def work(number: int) -> None:
+        seen.append(number)
+        if number == 4 and seen.count(4) == 1:
+            flaky.go_down()
+
+    ids = [work.dispatch(number).id for number in range(8)]
+    states: list[Any] = []
+
+    def come_back(number: int) -> None:
+        if number == 2:
+            states.extend(driver_state(flaky, job_id) for job_id in ids[5:7])
+            flaky.come_back()
+
+    worker = make_worker()
+    monkeypatch.setattr(worker._keeper, "watch", lambda: None)
+    stats = simulation.run(worker, waits=8, on_wait=come_back)
+    assert states == [("reserved", 1)] * 2
+    assert seen == list(range(8))
+    assert stats == WorkerStats(processed=8)
+    assert flaky.sizes() == {}
+
+
+def driver_state(driver: Driver, job_id: UUID) -> tuple[str, int] | None:
+    record = driver.get(job_id)
+    return None if record is None else (record.state, record.attempts)
+
+
+def test_a_stop_during_an_outage_gives_everything_back_once_the_store_is_back(
+    flaky: Any, make_worker: Make, simulation: Simulation, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = Stopping()
+    seen: list[int] = []
+
+    @register(settle="each")
+    def work(number: int) -> None:
+        seen.append(number)
+        if number == 4:
+            flaky.go_down()
+            stopping.ask("SIGTERM")
+
+    ids = [work.dispatch(number).id for number in range(8)]
+
+    def come_back(number: int) -> None:
+        if number == 3:
+            flaky.come_back()
+
+    worker = make_worker(stopping=stopping, grace=60)
+    monkeypatch.setattr(worker._keeper, "watch", lambda: None)
+    stats = simulation.run(worker, on_wait=come_back)
+    assert stats == WorkerStats(processed=5)
+    assert [state(job_id) for job_id in ids] == [*[None] * 5, *[("ready", 0)] * 3]
+
+
+def test_what_has_not_begun_is_given_back_at_a_stop_though_nothing_waits_to_be_settled(
+    flaky: Any, make_worker: Make, simulation: Simulation, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = Stopping()
+
+    @register()
+    def work(number: int) -> None:
+        if number == 4:
+            stopping.ask("SIGTERM")
+            flaky.fail("hand_back", outage(), outage())
+
+    ids = [work.dispatch(number).id for number in range(8)]
+    worker = make_worker(stopping=stopping)
+    monkeypatch.setattr(worker._keeper, "watch", lambda: None)
+    simulation.run(worker)
+    assert [state(job_id) for job_id in ids[5:]] == [("ready", 0)] * 3
+
+
+def test_a_stop_does_not_wait_for_ever_for_a_store(
+    flaky: Any,
+    make_worker: Make,
+    simulation: Simulation,
+    register: Register,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stopping = Stopping()
+
+    @register()
+    def work() -> None:
+        flaky.go_down()
+        stopping.ask("SIGTERM")
+
+    work.dispatch()
+    began = simulation.monotonic()
+    assert simulation.run(make_worker(stopping=stopping, grace=20)).runs == 0
+    assert simulation.monotonic() - began < 25
+    assert "could not be stored: it will be run again" in caplog.text
+
+
+def test_a_second_ask_does_not_wait_for_the_store(
+    flaky: Any, make_worker: Make, simulation: Simulation, register: Register
+) -> None:
+    """F23"""
+    stopping = Stopping()
+
+    @register()
+    def work() -> None:
+        flaky.go_down()
+        stopping.ask("SIGTERM", 15)
+
+    def ask_again(number: int) -> None:
+        stopping.ask("SIGTERM", 15)
+
+    work.dispatch()
+    simulation.run(make_worker(stopping=stopping, grace=1000), on_wait=ask_again)
+    assert len(simulation.pauses) == 1
+
+
+# "locked"
+
+
+@pytest.mark.parametrize("method", ["rescue", "queues", "stage", "reserve", "settle", "hand_back"])
+def test_a_busy_store_is_no_outage(
+    flaky: Any,
+    make_worker: Make,
+    simulation: Simulation,
+    done: list[Any],
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+) -> None:
+    note(*range(10))
+    flaky.fail(method, locked(), locked())
+    simulation.run(make_worker(), waits=6)
+    assert done == list(range(10))
+    assert complaints(caplog) == []
+    assert flaky.sizes() == {}
+
+
+@pytest.mark.parametrize("method", ["queues", "stage", "reserve"])
+def test_a_busy_store_is_not_an_empty_one(
+    flaky: Any, make_worker: Make, simulation: Simulation, done: list[Any], method: str
+) -> None:
+    """``--stop-when-empty`` ends when a look found nothing, and not when it could not look."""
+    note("a")
+    flaky.fail(method, locked(), locked())
+    simulation.run(make_worker(stop_when_empty=True))
+    assert done == ["a"]
+
+
+def test_a_store_that_is_down_is_not_an_empty_one(
+    flaky: Any, make_worker: Make, simulation: Simulation, done: list[Any]
+) -> None:
+    note("a")
+    flaky.fail("reserve", outage(), outage())
+    simulation.run(make_worker(stop_when_empty=True))
+    assert done == ["a"]
+
+
+def test_the_outages_of_a_store_do_not_eat_up_max_jobs(
+    flaky: Any, make_worker: Make, simulation: Simulation, done: list[Any]
+) -> None:
+    note(*range(10))
+    flaky.fail("reserve", outage(), locked(), outage())
+    simulation.run(make_worker(max_jobs=5))
+    assert done == [0, 1, 2, 3, 4]
+
+
+# Two stores
+
+
+def test_one_store_out_of_reach_does_not_stop_the_work_on_another(
+    two: Any, make_worker: Make, simulation: Simulation, done: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    note("waits")
+    note(*range(10), connection="other")
+    two.go_down()
+    simulation.run(make_worker(), waits=3)
+    assert done == list(range(10))
+    assert complaints(caplog) == [("ERROR", "store_lost")]
+
+
+def test_ends_that_wait_for_one_store_do_not_keep_those_of_another(
+    two: Any, make_worker: Make, simulation: Simulation, register: Register, caplog: pytest.LogCaptureFixture
+) -> None:
+    @register()
+    def cut() -> None:
+        two.go_down()
+
+    @register()
+    def work() -> None: ...
+
+    cut.dispatch()
+    worker = make_worker(grace=1)
+    ids: list[UUID] = []
+
+    def look(number: int) -> None:
+        if number == 1:
+            ids.extend(work.using(connection="other").dispatch().id for _ in range(5))
+        if number == 4:
+            two.come_back()
+
+    stats = simulation.run(worker, waits=8, on_wait=look)
+    assert stats == WorkerStats(processed=6)
+    assert "store 'other'" not in caplog.text
+
+
+def test_what_one_store_did_not_take_back_is_not_run_on_another(
+    two: Any, make_worker: Make, simulation: Simulation, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int, bool]] = []
+
+    @register(settle="each")
+    def work(number: int, queue_connection: str) -> None:
+        seen.append((queue_connection, number, is_down[0]))
+        if (queue_connection, number) == ("default", 4):
+            two.go_down()
+            is_down[0] = True
+
+    is_down = [False]
+    for number in range(8):
+        work.dispatch(number, "default")
+    worker = make_worker()
+    monkeypatch.setattr(worker._keeper, "watch", lambda: None)
+
+    def look(number: int) -> None:
+        if number == 1:
+            for value in range(3):
+                work.using(connection="other").dispatch(value, "other")
+        if number == 4:
+            two.come_back()
+            is_down[0] = False
+
+    simulation.run(worker, waits=10, on_wait=look)
+    assert len(seen) == 11
+    assert [job for job in seen if job[2] and job[0] == "default"] == []
+    assert two.sizes() == connections["other"].sizes() == {}
+
+
+# work_once
+
+
+def test_work_once_raises_the_outages_of_its_store(flaky: Any, worker: Worker, done: list[Any]) -> None:
+    note("a")
+    flaky.fail("reserve", outage())
+    with pytest.raises(OperationalError):
+        worker.work_once()
+    assert worker.work_once()
+    assert done == ["a"]
+
+
+def test_an_end_that_work_once_could_not_store_is_stored_by_the_next_call(
+    flaky: Any, worker: Worker, done: list[Any]
+) -> None:
+    (job_id,) = note("a")
+    flaky.fail("settle", outage())
+    with pytest.raises(OperationalError):
+        worker.work_once()
+    worker.work_once()
+    assert state(job_id) is None
+    assert done == ["a"]
+
+
+def test_the_flaky_store_is_one(flaky: FlakyDriver) -> None:
+    """What these tests rest on."""
+    flaky.fail("reserve", outage())
+    limit = ReserveLimit(rows=1, max_attempts=1)
+    with pytest.raises(OperationalError):
+        flaky.reserve("default", "w", limit, retry_after=1)
+    assert flaky.reserve("default", "w", limit, retry_after=1).jobs == []
+    assert flaky.calls["reserve"] == 2
+
+
+def test_an_outage_of_a_rescue_ends_nothing(
+    flaky: Any, make_worker: Make, simulation: Simulation, done: list[Any]
+) -> None:
+    note("a")
+    flaky.fail("rescue", outage(), outage(), outage())
+    simulation.run(make_worker(), waits=12)
+    assert done == ["a"]
