@@ -96,7 +96,7 @@ def prepare(definition: Definition, options: Options, args: Sequence[Any], kwarg
         retry_for=definition.retry_until,
         delay=options.delay,
         available_at=options.available_at,
-        metadata=encode_metadata(options.metadata or {}),
+        metadata=encode_metadata(options.metadata or {}, settings.payload_limit),
         masked=json.dumps(secrets) if secrets else "",
     )
     return Prepared(options.connection or settings.connection_of(queue), job)

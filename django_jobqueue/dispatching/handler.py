@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
@@ -108,7 +109,8 @@ class Handler(Generic[C, P, R]):
 
     async def adispatch(self, /, *args: P.args, **kwargs: P.kwargs) -> Dispatched:
         """``dispatch`` for async code, on the thread whose transaction sync code sees."""
-        return await sync_to_async(self.dispatch)(*args, **kwargs)
+        # Bound before: SyncToAsync takes no keyword argument "self".
+        return await sync_to_async(partial(self.dispatch, *args, **kwargs))()
 
     def s(self, /, *args: P.args, **kwargs: P.kwargs) -> Call:
         """The call, to be dispatched later or together with others."""
@@ -130,12 +132,17 @@ class NamedJob:
     def __repr__(self) -> str:
         return f"<job {self.name}>"
 
+    def using(self, /, **options: Unpack[UsingOptions]) -> NamedJob:
+        """The same job with options for its dispatches; raises InvalidOption."""
+        return NamedJob(self.name, self._options.changed(options))
+
     def dispatch(self, /, *args: Any, **kwargs: Any) -> Dispatched:
         """Store a job; raises UnknownJob, or InvalidPayload, before anything is stored."""
         return store(self._prepare(args, kwargs))
 
     async def adispatch(self, /, *args: Any, **kwargs: Any) -> Dispatched:
-        return await sync_to_async(self.dispatch)(*args, **kwargs)
+        # Bound before: SyncToAsync takes no keyword argument "self".
+        return await sync_to_async(partial(self.dispatch, *args, **kwargs))()
 
     def s(self, /, *args: Any, **kwargs: Any) -> Call:
         return Call(self, args, kwargs)
@@ -186,7 +193,7 @@ def _register(func: Callable[..., Any], options: Mapping[str, Any]) -> Handler[A
 @overload
 def dispatch(job: Handler[Any, P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Dispatched: ...
 @overload
-def dispatch(job: str, /, *args: Any, **kwargs: Any) -> Dispatched: ...
+def dispatch(job: str | NamedJob, /, *args: Any, **kwargs: Any) -> Dispatched: ...
 def dispatch(job: Any, /, *args: Any, **kwargs: Any) -> Dispatched:
     """Store a job of a handler, a ``handler.using(...)``, or a registered name.
 
@@ -200,7 +207,7 @@ def dispatch(job: Any, /, *args: Any, **kwargs: Any) -> Dispatched:
 @overload
 async def adispatch(job: Handler[Any, P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Dispatched: ...
 @overload
-async def adispatch(job: str, /, *args: Any, **kwargs: Any) -> Dispatched: ...
+async def adispatch(job: str | NamedJob, /, *args: Any, **kwargs: Any) -> Dispatched: ...
 async def adispatch(job: Any, /, *args: Any, **kwargs: Any) -> Dispatched:
     """``dispatch`` for async code."""
     dispatched: Dispatched = await _target(job).adispatch(*args, **kwargs)
@@ -212,11 +219,10 @@ def dispatch_later(
     delay: float | timedelta, job: Handler[Any, P, Any], /, *args: P.args, **kwargs: P.kwargs
 ) -> Dispatched: ...
 @overload
-def dispatch_later(delay: float | timedelta, job: str, /, *args: Any, **kwargs: Any) -> Dispatched: ...
+def dispatch_later(delay: float | timedelta, job: str | NamedJob, /, *args: Any, **kwargs: Any) -> Dispatched: ...
 def dispatch_later(delay: float | timedelta, job: Any, /, *args: Any, **kwargs: Any) -> Dispatched:
     """Store a job that runs ``delay`` seconds, or a timedelta, from now at the earliest."""
-    target = using(job, delay=delay) if isinstance(job, str) else _target(job).using(delay=delay)
-    dispatched: Dispatched = target.dispatch(*args, **kwargs)
+    dispatched: Dispatched = _target(job).using(delay=delay).dispatch(*args, **kwargs)
     return dispatched
 
 

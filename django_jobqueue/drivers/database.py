@@ -54,14 +54,13 @@ from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
 from . import postgresql
 from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, Waiter, is_ready_at_once, ready_queues
 from .dead_letters import DeadLetters
-from .expressions import IsAfter, force_index
+from .expressions import force_index, is_after
 from .hints import Hints
 from .inserts import insert_statement
 from .listening import Listener, can_listen
 from .slowness import slowdowns
-from .transactions import is_conflict, opening_statements, own_transaction, repeating
+from .transactions import is_conflict, opening_statements, own_look, own_transaction, repeating
 
-MOST_STEPS = 1000
 RESERVE_INDEX = "jobqueue_job_reserve"
 
 _RESERVE_COLUMNS = (
@@ -84,12 +83,14 @@ _RESERVE_COLUMNS = (
 # The queue names by one index probe each; DISTINCT would read the whole index.
 _QUEUES_SQL = """
 WITH RECURSIVE found (queue) AS (
-  SELECT MIN(queue) FROM django_jobqueue_job WHERE queue > %s
+  SELECT MIN(queue) FROM django_jobqueue_job
   UNION ALL
   SELECT (SELECT MIN(job.queue) FROM django_jobqueue_job job WHERE job.queue > found.queue)
   FROM found WHERE found.queue IS NOT NULL
 ) SELECT queue FROM found WHERE queue IS NOT NULL
 """
+# MySQL and MariaDB do the opposite: DISTINCT skips from name to name, and the recursion would read the whole index.
+_QUEUES_MYSQL_SQL = f"SELECT DISTINCT queue FROM django_jobqueue_job FORCE INDEX ({RESERVE_INDEX})"
 
 
 class DatabaseDriver(Driver):
@@ -172,15 +173,10 @@ class DatabaseDriver(Driver):
         return repeating(self._database, self._queues)
 
     def _queues(self) -> list[str]:
-        names: list[str] = []
-        with connections[self._database].cursor() as cursor:
-            while True:
-                cursor.execute(_QUEUES_SQL, [names[-1] if names else ""])
-                page = [row[0] for row in cursor.fetchall()]
-                names += page
-                # MariaDB ends a recursion after 1,000 steps, unless told otherwise, and says nothing.
-                if len(page) < MOST_STEPS:
-                    return names
+        is_mysql = connections[self._database].vendor == "mysql"
+        with own_look(self._database), connections[self._database].cursor() as cursor:
+            cursor.execute(_QUEUES_MYSQL_SQL if is_mysql else _QUEUES_SQL)
+            return sorted(row[0] for row in cursor.fetchall())
 
     def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
         due = self._jobs.filter(queue=queue, state=SCHEDULED, available_at__lte=store_clock(now))
@@ -216,10 +212,11 @@ class DatabaseDriver(Driver):
 
     def _ready(self, asked: _Asked) -> QuerySet[Job]:
         """The ready jobs of a queue in their order, behind the given position."""
+        vendor = connections[self._database].vendor
         ready = self._jobs.filter(queue=asked.queue, state=READY).order_by("rank", "ready_at", "id")
         if asked.after is not None:
-            ready = ready.filter(IsAfter(asked.after))
-        if connections[self._database].vendor == "mysql":
+            ready = ready.filter(is_after(asked.after, vendor))
+        if vendor == "mysql":
             force_index(ready, RESERVE_INDEX)
         return ready
 
@@ -678,7 +675,12 @@ class DatabaseDriver(Driver):
 
     def _any(self, rows: QuerySet[Job]) -> bool:
         """Whether there is a row to deal with; often the first statement after a long wait, so repeated too."""
-        return repeating(self._database, lambda: bool(rows.values("id")[:1]))
+
+        def look() -> bool:
+            with own_look(self._database):
+                return bool(rows.values("id")[:1])
+
+        return repeating(self._database, look)
 
     def _locked_ids(self, rows: QuerySet[Job], limit: int | None) -> list[UUID]:
         """The ids of rows that nobody else holds, locked; on SQLite our transaction has locked everything."""

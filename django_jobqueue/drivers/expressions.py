@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import BooleanField, QuerySet
+from django.db.models import BooleanField, Q, QuerySet
 from django.db.models.expressions import Expression
 from django.db.models.sql.compiler import SQLCompiler
 from django.db.models.sql.datastructures import BaseTable
@@ -16,12 +16,19 @@ from ..models import Job
 from ..models.fields import uuid_parameter
 
 
-class IsAfter(Expression):
+def is_after(position: Position, vendor: str) -> Q | Expression:
     """Whether a job stands behind a position.
 
-    MySQL uses an index for the long form only, PostgreSQL and SQLite for the short one.
+    MySQL uses an index for the long form only, and only where it is not compared with TRUE, as Django compares
+    expressions there; PostgreSQL and SQLite use one for the short form.
     """
+    if vendor != "mysql":
+        return _RowIsAfter(position)
+    rank, moment, job_id = position
+    return Q(rank__gt=rank) | Q(rank=rank) & (Q(ready_at__gt=moment) | Q(ready_at=moment, id__gt=job_id))
 
+
+class _RowIsAfter(Expression):
     conditional = True
 
     def __init__(self, position: Position) -> None:
@@ -31,11 +38,6 @@ class IsAfter(Expression):
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, tuple[Any, ...]]:
         rank, moment = self.position.rank, to_microseconds(self.position.ready_at)
         job_id = uuid_parameter(self.position.id, connection.vendor)
-        if connection.vendor == "mysql":
-            return (
-                "(`rank` > %s OR (`rank` = %s AND (ready_at > %s OR (ready_at = %s AND id > %s))))",
-                (rank, rank, moment, moment, job_id),
-            )
         return "((rank, ready_at, id) > (%s, %s, %s))", (rank, moment, job_id)
 
 

@@ -59,6 +59,17 @@ def own_transaction(alias: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def own_look(alias: str) -> Iterator[None]:
+    """For a single query, which needs a transaction only where its plan must not be a cached one."""
+    connection = connections[alias]
+    if connection.in_atomic_block or CUSTOM_PLANS not in opening_statements(connection):
+        yield
+        return
+    with own_transaction(alias):
+        yield
+
+
 def repeating(alias: str, work: Callable[[], T]) -> T:
     """Run ``work`` outside of a caller's transaction again when it met another, or its connection was gone.
 

@@ -35,11 +35,7 @@ def encode(args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str],
     carried_args = [_carry(value, _name_at(names, index), 0) for index, value in enumerate(args)]
     carried_kwargs = {name: _carry(value, name, 0) for name, value in kwargs.items()}
     text = json.dumps({"args": carried_args, "kwargs": carried_kwargs}, separators=_SEPARATORS)
-    if len(text) > limit:
-        raise InvalidPayload(
-            f"The arguments take {len(text)} bytes; PAYLOAD_LIMIT is {limit}. Store the data and pass its key."
-        )
-    return text
+    return _within("The arguments take", text, limit)
 
 
 def decode(text: str, format_version: int) -> tuple[list[Any], dict[str, Any]]:
@@ -69,9 +65,19 @@ def decode(text: str, format_version: int) -> tuple[list[Any], dict[str, Any]]:
         raise InvalidPayload(f"The stored payload has a tag that cannot be read: {error}.") from None
 
 
-def encode_metadata(metadata: Mapping[str, Any]) -> str:
+def encode_metadata(metadata: Mapping[str, Any], limit: int) -> str:
     """Metadata as JSON text: the same values as a payload, under the same rules."""
-    return json.dumps(_carry(dict(metadata), "metadata", 0), separators=_SEPARATORS) if metadata else ""
+    if not metadata:
+        return ""
+    return _within(
+        "The metadata takes", json.dumps(_carry(dict(metadata), "metadata", 0), separators=_SEPARATORS), limit
+    )
+
+
+def _within(claim: str, text: str, limit: int) -> str:
+    if len(text) > limit:
+        raise InvalidPayload(f"{claim} {len(text)} bytes; PAYLOAD_LIMIT is {limit}. Store the data and pass its key.")
+    return text
 
 
 def decode_metadata(text: str) -> dict[str, Any]:

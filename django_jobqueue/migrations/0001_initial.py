@@ -5,6 +5,7 @@ from typing import Any
 from django.db import migrations, models
 
 import django_jobqueue.models.fields
+import django_jobqueue.models.indexes
 
 # A queue replaces all its rows again and again: by the usual share of a table, dead ones would be swept too late.
 VACUUM_SOON = (
@@ -119,8 +120,12 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view", "delete"),
                 "indexes": [
                     models.Index(fields=["queue", "state", "rank", "ready_at", "id"], name="jobqueue_job_reserve"),
-                    models.Index(fields=["queue", "state", "available_at"], name="jobqueue_job_stage"),
-                    models.Index(fields=["state", "reserved_until"], name="jobqueue_job_rescue"),
+                    django_jobqueue.models.indexes.StateIndex(
+                        fields=["queue", "state", "available_at"], name="jobqueue_job_stage", state="scheduled"
+                    ),
+                    django_jobqueue.models.indexes.StateIndex(
+                        fields=["state", "reserved_until"], name="jobqueue_job_rescue", state="reserved"
+                    ),
                 ],
             },
         ),

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from ..jobs.names import MAX_JOB_NAME, MAX_QUEUE_NAME
 from ..jobs.records import BLOCKED, READY, RESERVED, SCHEDULED
 from .fields import ClockField, ExactCharField, JobIdField
+from .indexes import StateIndex
 
 MAX_WORKER = 150
 
@@ -64,8 +65,8 @@ class Job(models.Model):
         indexes: ClassVar = [
             # Full, without a condition: Django drops conditions on MySQL and MariaDB, and with it the state.
             models.Index(fields=["queue", "state", "rank", "ready_at", "id"], name="jobqueue_job_reserve"),
-            models.Index(fields=["queue", "state", "available_at"], name="jobqueue_job_stage"),
-            models.Index(fields=["state", "reserved_until"], name="jobqueue_job_rescue"),
+            StateIndex(fields=["queue", "state", "available_at"], name="jobqueue_job_stage", state=SCHEDULED),
+            StateIndex(fields=["state", "reserved_until"], name="jobqueue_job_rescue", state=RESERVED),
         ]
 
     def __str__(self) -> str:

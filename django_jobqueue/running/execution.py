@@ -29,8 +29,8 @@ from .surroundings import Surroundings, finish
 
 def execute(
     job: Reservation, driver: Driver, desk: Desk, options: WorkerOptions, reserved: float, surroundings: Surroundings
-) -> float:
-    """Run one reserved job and see to it that its end is settled; return how many seconds it ran.
+) -> None:
+    """Run one reserved job and see to it that its end is settled.
 
     ``reserved`` is the moment of ``time.monotonic()`` at which the reservation arrived. Raises the store's
     outages only; what was to be settled then stays with the desk.
@@ -39,7 +39,6 @@ def execute(
     _announce_start(attempt, driver)
     ended = _run_atomic(attempt, driver, surroundings, desk.now) if attempt.is_atomic else _run(attempt, surroundings)
     desk.hand_in(ended)
-    return ended.elapsed
 
 
 def _run(attempt: Attempt, surroundings: Surroundings) -> Ended:

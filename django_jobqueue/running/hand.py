@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
+from threading import Lock
 from typing import NamedTuple
 
 from ..jobs.records import Reservation
@@ -30,6 +31,7 @@ class Hand:
         self.running: InHand | None = None
         self.began = 0.0
         self.session: int | None = None
+        self.giving_back = Lock()
 
     def fill(self, jobs: Iterable[Reservation], session: int | None = None) -> None:
         self.began, self.session = time.monotonic(), session

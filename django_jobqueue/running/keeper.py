@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from itertools import groupby
 from threading import Thread
 
@@ -119,16 +120,16 @@ class Keeper:
 
     def _clear_the_way(self) -> None:
         """No job waits behind a slow one: what has not begun goes back, what has ended is settled."""
-        for driver, jobs in by_driver(self._hand.take_unstarted()):
-            try:
-                driver.hand_back(jobs)
-            except driver.outages:
-                self._hand.put_back(jobs)
+        with self._hand.giving_back:
+            for driver, jobs in by_driver(self._hand.take_unstarted()):
+                try:
+                    driver.hand_back(jobs)
+                except driver.outages:
+                    self._hand.put_back(jobs)
         for driver, _ in by_driver(self._desk.held()):
-            try:
+            # The loop says so, and tries again; what is due stays on the desk.
+            with suppress(driver.outages):
                 self._desk.flush(driver.alias)
-            except driver.outages:
-                pass  # the loop says so, and tries again; what is due stays on the desk
 
     def _renew(self) -> None:
         """Of each store on its own: one that is out of reach costs no other its reservations."""

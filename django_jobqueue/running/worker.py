@@ -190,10 +190,11 @@ class Worker:
                     )
             finally:
                 self._budget.give_back(granted - len(reserved.jobs))
+            looked_at_all = lane.mark is None
             lane.note_reserved(reserved, time.monotonic(), self.options.sleep)
             if reserved.jobs:
                 self._run_batch(lane, reserved)
-            if reserved.jobs or reserved.more:
+            if reserved.jobs or reserved.more or not looked_at_all:
                 return True
         return False
 
@@ -220,13 +221,16 @@ class Worker:
         try:
             while not self.stopping.requested and (job := self._hand.begin_next()) is not None:
                 unbegun -= 1
+                began = time.monotonic()
                 try:
-                    ran = execute(job, lane.driver, self._desk, self.options, arrived, surroundings)
+                    execute(job, lane.driver, self._desk, self.options, arrived, surroundings)
                 finally:
                     self._hand.end()
-                lane.note_run(ran)
-                self._averages.note(job.name, ran)
-                if time.monotonic() - arrived >= SLICE_SECONDS:
+                now = time.monotonic()
+                # Settling included, where a job is settled by itself: so much of a slice does it take.
+                lane.note_run(now - began)
+                self._averages.note(job.name, now - began)
+                if now - arrived >= SLICE_SECONDS:
                     break  # the averages were wrong: what is left goes back, and what has ended is settled
         finally:
             if unbegun:
@@ -298,6 +302,10 @@ class Worker:
                     self._desk.flush(driver.alias)
 
     def _hand_back(self) -> None:
+        with self._hand.giving_back:  # what the keeper is giving back is back before we look for it
+            self._give_unstarted()
+
+    def _give_unstarted(self) -> None:
         """Return what has not started; what a store in trouble does not take stays, renewed, for another try."""
         for driver, jobs in by_driver([*self._hand.take_unstarted(), *self._hand.take_stranded()]):
             is_back = False

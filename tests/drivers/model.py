@@ -62,7 +62,7 @@ class ModelJob:
     def write_down(self, record: AttemptRecord) -> None:
         self.errors = AttemptHistory(self.errors.total + 1, (*self.errors.last, record)[-KEPT_RECORDS:])
 
-    def is_limited_to(self, attempts: int, default: int) -> bool:
+    def has_only(self, attempts: int, default: int) -> bool:
         """Whether ``attempts`` are all that this job has."""
         return attempts >= (default if self.new.max_attempts is None else self.new.max_attempts)
 
@@ -262,7 +262,7 @@ class ModelQueue:
         return taken
 
     def _goes_alone(self, job: ModelJob, limit: ReserveLimit) -> bool:
-        return job.crashes > 0 or job.is_limited_to(job.attempts + 1, limit.max_attempts)
+        return job.crashes > 0 or job.has_only(job.attempts + 1, limit.max_attempts)
 
     def adopt(self, reservations: Iterable[Reservation]) -> None:
         """Know the tokens that the driver made."""
@@ -331,9 +331,10 @@ class ModelQueue:
         held = job.held
         assert held is not None
         is_spent = held.alone
-        is_last = job.is_limited_to(held.attempt, max_attempts) or (
+        is_last = job.has_only(held.attempt, max_attempts) or (
             job.retry_until is not None and now > job.retry_until
         )
+        times = "once" if held.attempt == 1 else f"{held.attempt} times"
         record = AttemptRecord(
             number=held.attempt,
             worker=held.worker,
@@ -341,7 +342,7 @@ class ModelQueue:
             waited=0.0,
             ran=max(0.0, (now - held.reserved_at).total_seconds()),
             exception_class=LOST,
-            message=f"Reserved {'once' if held.attempt == 1 else f'{held.attempt} times'} without finishing",
+            message=f"Reserved {times} without finishing; its worker {held.worker!r} was lost.",
         )
         if is_spent and is_last:
             self._bury(job, record, now)

@@ -14,6 +14,7 @@ from django_jobqueue.drivers.database import DatabaseDriver
 from django_jobqueue.jobs.records import Complete, Position, ReserveLimit
 from tests.helpers.aliases import database_alias
 from tests.helpers.rows import TABLE, analyze, fill, pages_read, plan, statements
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,14 +33,16 @@ def driver(request: pytest.FixtureRequest) -> DatabaseDriver:
     return driver
 
 
-@pytest.fixture(params=["never analyzed", "analyzed", "analyzed when empty"])
+@pytest.fixture(params=["never analyzed", "analyzed", "analyzed when empty", "analyzed with few scheduled"])
 def _full_table(request: pytest.FixtureRequest) -> Iterator[None]:
     """Few ready jobs among many others, and statistics that are missing, right, or of another time."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"ALTER TABLE {TABLE} SET (autovacuum_enabled = off)")
             cursor.execute(f"DELETE FROM pg_statistic WHERE starelid = '{TABLE}'::regclass")
-    if request.param == "analyzed when empty":
+    if request.param == "analyzed with few scheduled":
+        fill(20, state="scheduled")
+    if request.param.startswith("analyzed w"):
         analyze()
     fill(2000)
     fill(10_000, state="scheduled", rank=-100)
@@ -108,7 +111,7 @@ def test_a_look_for_a_stage_that_finds_nothing_reads_next_to_nothing(driver: Dat
     (probe,) = reads(lambda: driver.stage("default"))
     assert_read_by(STAGE, [probe])
     if connection.vendor != "sqlite":
-        assert pages_read(probe) < 30
+        wait_until(lambda: pages_read(probe) < 30, lambda: f"few pages are read, of {pages_read(probe)}")  # purged
 
 
 def test_the_names_of_the_queues_cost_as_much_as_there_are_queues(driver: DatabaseDriver) -> None:
@@ -120,7 +123,7 @@ def test_the_names_of_the_queues_cost_as_much_as_there_are_queues(driver: Databa
     if connection.vendor == "sqlite":
         assert "SCAN job" not in plan(sql)
     else:
-        assert pages_read(sql) < 60
+        assert pages_read(sql) < 40
 
 
 # Prepared statements

@@ -123,11 +123,11 @@ def test_every_value_arrives_as_it_was(args: list[Any], kwargs: dict[str, Any]) 
 
 @given(st.dictionaries(texts, values, min_size=1, max_size=3))
 def test_metadata_arrives_as_it_was(metadata: dict[str, Any]) -> None:
-    assert same(decode_metadata(encode_metadata(metadata)), metadata)
+    assert same(decode_metadata(encode_metadata(metadata, LIMIT)), metadata)
 
 
 def test_no_metadata_is_no_text() -> None:
-    assert encode_metadata({}) == ""
+    assert encode_metadata({}, LIMIT) == ""
     assert decode_metadata("") == {}
 
 

@@ -1,0 +1,291 @@
+"""Whether the queue has kept its promises: pure functions over a parsed history and what the store held at the end.
+
+Each rule is one function that yields its violations, and reads like the promise. A rule that cannot be sure is
+silent: moments are taken so that what it calls valid was valid for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from .cases import Book, Case, Content, Holding, Run, gather
+from .handlers import ATTEMPTS_OF_ALWAYS, KINDS
+from .history import Record, Trouble
+
+# How much may be repeated beside the job in hand.
+SLICE_SECONDS = 0.1
+# From the end of a slice to the words "settling" in the history, on a busy machine.
+SLACK_SECONDS = 0.5
+# The store's clock is set while the history's is not.
+CLOCK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the checker must know of the soak.
+
+    ``outage_after`` is for how long after a server is back its workers may still find their way. Where
+    ``stops_concern_all``, as on SQLite, a stopped process may hold the only write lock.
+    """
+
+    retry_after: float
+    outage_after: float = 3.0
+    stops_concern_all: bool = False
+
+
+class Violation(NamedTuple):
+    """``rule`` is a word that the summary counts; ``text`` is for a person."""
+
+    rule: str
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    violations: list[Violation]
+    book: Book
+
+    def count(self, rule: str) -> int:
+        return sum(violation.rule == rule for violation in self.violations)
+
+
+def check(records: Iterable[Record], content: Content, rules: Rules) -> Verdict:
+    """Every promise on every job."""
+    book = gather(records, content, retry_after=rules.retry_after)
+    found: list[Violation] = []
+    for case in book.cases.values():
+        case.runs.sort(key=lambda run: run.start)
+        for rule in CASE_RULES:
+            found += rule(case)
+        found += repeats(case, book, rules)
+    found += split(book)
+    found += ended(book)
+    return Verdict(violations=found, book=book)
+
+
+# The promises on one job
+
+
+def ghost(case: Case) -> Iterator[Violation]:
+    """A job whose transaction rolled back, or that nobody dispatched, leaves no trace."""
+    if case.was_stored and not case.is_known:
+        yield Violation("ghost", case.key, f"nobody dispatched it, and {_traces(case)}")
+    elif case.was_stored and case.committed is False:
+        yield Violation("ghost", case.key, f"its transaction was rolled back, and {_traces(case)}")
+
+
+def lost(case: Case) -> Iterator[Violation]:
+    """A committed job does not disappear without having ended."""
+    if not _must_end(case) or case.waiting or case.dead_letters:
+        return
+    if not any(run.done for run in case.runs):
+        yield Violation("lost", case.key, f"it is gone, but no run of it has succeeded ({case.kind}, {_told(case)})")
+
+
+def stuck(case: Case) -> Iterator[Violation]:
+    """A committed job ends in time."""
+    if case.waiting and _must_end(case):
+        states = ", ".join(row.state for row in case.waiting)
+        yield Violation("stuck", case.key, f"it is still there: {states} ({case.kind}, {_told(case)})")
+
+
+def doubled(case: Case) -> Iterator[Violation]:
+    """A job ends in exactly one way, once, and nothing follows its end."""
+    ends = [held for held in case.holdings.values() if held.ended in {"complete", "fail"}]
+    places = len(case.waiting) + len(case.dead_letters)
+    completed = sum(held.ended == "complete" for held in ends)
+    if len(ends) > 1:
+        how = " and ".join(f"{held.ended} by {held.worker}" for held in ends)
+        yield Violation("doubled", case.key, f"it was settled {len(ends)} times: {how}")
+    elif places > 1:
+        yield Violation("doubled", case.key, f"it is in {places} places at once")
+    elif completed and places:
+        yield Violation("doubled", case.key, "it was completed, and is in the store all the same")
+    for end in ends:
+        for held in case.holdings.values():
+            if held.asked > end.ended_at:
+                yield Violation("doubled", case.key, f"it was reserved by {held.worker} after its end")
+
+
+def overlap(case: Case) -> Iterator[Violation]:
+    """Two workers never hold a valid reservation for the same job."""
+    for first, second in pairwise(sorted(case.holdings.values(), key=lambda held: held.at)):
+        seconds = first.valid_until - second.at
+        if seconds > CLOCK_SECONDS:
+            yield Violation(
+                "overlap",
+                case.key,
+                f"{second.worker} reserved it {seconds:.3f} s before the reservation of {first.worker} ended",
+            )
+
+
+def unreserved(case: Case) -> Iterator[Violation]:
+    """A run has a reservation of its own, and each reservation runs its job once at most."""
+    tokens = set()
+    for run in case.runs:
+        if run.token not in case.holdings:
+            yield Violation("unreserved", case.key, f"process {run.pid} ran it without a reservation")
+        elif run.token in tokens:
+            yield Violation("unreserved", case.key, f"process {run.pid} ran it twice by one reservation")
+        tokens.add(run.token)
+
+
+def effects(case: Case) -> Iterator[Violation]:
+    """The effect of an atomic job is there exactly once when it completed, and not at all otherwise."""
+    if not case.is_atomic or not case.is_known:
+        return
+    is_over = _must_end(case) and not case.waiting and not case.dead_letters
+    if len(case.effects) != is_over:
+        what = "completed" if is_over else "did not complete"
+        yield Violation("effects", case.key, f"it {what}, and its effect is there {len(case.effects)} times")
+
+
+def early(case: Case) -> Iterator[Violation]:
+    """A delayed job does not start before its time."""
+    for run in case.runs[:1]:
+        seconds = case.asked + case.delay - run.start
+        if case.delay and seconds > CLOCK_SECONDS:
+            yield Violation("early", case.key, f"it started {seconds:.3f} s before its time")
+
+
+def unearned(case: Case) -> Iterator[Violation]:
+    """A sound job does not become a dead letter, and one that may start only once does not start twice."""
+    if case.dead_letters and case.kind in KINDS and KINDS[case.kind].is_sound:
+        letter = case.dead_letters[0]
+        text = f"a sound job became a dead letter after {letter.attempts} attempts: {letter.exception_class}"
+        yield Violation("unearned", case.key, text)
+    if case.kind == "single" and len(case.runs) > 1:
+        yield Violation("unearned", case.key, f"it may start once, and started {len(case.runs)} times")
+    if case.kind == "always":
+        failed = sum(run.end is not None and not run.done for run in case.runs)
+        letters = [letter for letter in case.dead_letters if letter.attempts != ATTEMPTS_OF_ALWAYS]
+        if letters or failed > ATTEMPTS_OF_ALWAYS + len(case.runs) - failed:
+            yield Violation("unearned", case.key, f"it failed {failed} times of {ATTEMPTS_OF_ALWAYS}")
+
+
+CASE_RULES = (ghost, lost, stuck, doubled, overlap, unreserved, effects, early, unearned)
+
+
+# The promise on repeats
+
+
+def repeats(case: Case, book: Book, rules: Rules) -> Iterator[Violation]:
+    """A job that did not fail runs again only when it was in hand, or in the last slice, at a kill or the like."""
+    for run, following in repeated(case):
+        if not any(_explains(trouble, run, case.holdings.get(run.token), rules) for trouble in book.troubles):
+            ended = "was not seen to end" if run.end is None else f"ended {following.start - run.end:.3f} s before that"
+            text = (
+                f"process {following.pid} ran it again, though it ran in process {run.pid}, {ended}, and nothing had "
+                f"happened to that process ({case.kind})"
+            )
+            yield Violation("repeat", case.key, text)
+
+
+def repeated(case: Case) -> list[tuple[Run, Run]]:
+    """The runs that were followed by another one though they had not failed."""
+    return [(run, following) for run, following in pairwise(case.runs) if not _failed(run, case)]
+
+
+def _failed(run: Run, case: Case) -> bool:
+    """Whether it failed, or was released; an atomic job may fail after its handler, when it commits."""
+    held = case.holdings.get(run.token)
+    return (run.end is not None and not run.done) or (held is not None and held.ended in {"release", "fail"})
+
+
+def _explains(trouble: Trouble, run: Run, held: Holding | None, rules: Rules) -> bool:
+    """Whether the run was in hand at the trouble, or in the slice that was not settled yet."""
+    is_stop = trouble.kind == "pause"
+    if trouble.kind not in {"kill", "pause", "server"}:
+        return False
+    if trouble.pid not in {None, run.pid} and not (is_stop and rules.stops_concern_all):
+        return False
+    # What was reserved just before runs on: until it is handed back after a pause, or the slice is over.
+    after = {"kill": 0.0, "pause": SLACK_SECONDS, "server": rules.outage_after}[trouble.kind]
+    if run.start > trouble.ended + after:
+        return False
+    if run.end is None or run.end >= trouble.begun - SLICE_SECONDS - SLACK_SECONDS:
+        return True
+    return held is not None and any(asked <= trouble.begun <= answered for asked, answered in held.asking)
+
+
+# The promises on all
+
+
+def split(book: Book) -> Iterator[Violation]:
+    """Of a transaction whose outcome nobody was told, all jobs are there, or none."""
+    transactions: dict[str, list[Case]] = {}
+    for case in book.cases.values():
+        if case.is_known and case.committed is None:
+            transactions.setdefault(case.transaction, []).append(case)
+    for cases in transactions.values():
+        stored = [case.key for case in cases if case.was_stored]
+        if stored and len(stored) < len(cases):
+            yield Violation("split", stored[0], f"of its transaction {len(stored)} of {len(cases)} jobs were stored")
+
+
+def ended(book: Book) -> Iterator[Violation]:
+    """A worker does not end, or break, by itself."""
+    for trouble in book.troubles:
+        if trouble.kind == "ended":
+            yield Violation("ended", "", f"the worker process {trouble.pid} {trouble.note}")
+
+
+# Figures
+
+
+def recoveries(book: Book, kind: str) -> list[float]:
+    """For each trouble of a kind, how many seconds it took until the last of the jobs that it hit ran again."""
+    latest: dict[int, float] = {}
+    troubles = [(index, trouble) for index, trouble in enumerate(book.troubles) if trouble.kind == kind]
+    for case in book.cases.values():
+        for run, following in repeated(case):
+            for index, trouble in troubles:
+                if run.pid == trouble.pid and run.start <= trouble.begun <= following.start:
+                    latest[index] = max(latest.get(index, 0.0), following.start - trouble.begun)
+                    break
+    return sorted(latest.values())
+
+
+def back_after(book: Book) -> list[float]:
+    """For each restart of a server, how many seconds after it answered a job was reserved."""
+    found = []
+    for trouble in book.troubles:
+        later = [at for at in book.reserves if at > trouble.ended]
+        if trouble.kind == "server" and later:
+            found.append(min(later) - trouble.ended)
+    return sorted(found)
+
+
+def spread(values: list[float]) -> dict[str, float] | None:
+    """The median and the worst."""
+    if not values:
+        return None
+    return {"median": round(median(values), 2), "worst": round(max(values), 2), "times": len(values)}
+
+
+def _must_end(case: Case) -> bool:
+    """Whether its dispatch was committed; where nobody was told, whether it was ever seen in the store."""
+    return case.is_known and (case.committed is True or (case.committed is None and case.was_stored))
+
+
+def _told(case: Case) -> str:
+    if not case.runs:
+        return f"reserved {len(case.holdings)} times, never started"
+    run = case.runs[-1]
+    return f"{len(case.runs)} runs, the last in process {run.pid}, {'ended' if run.end else 'not seen to end'}"
+
+
+def _traces(case: Case) -> str:
+    found = {
+        "runs": len(case.runs),
+        "reservations": len(case.holdings),
+        "rows": len(case.waiting),
+        "dead letters": len(case.dead_letters),
+        "effects": len(case.effects),
+    }
+    return "there are " + ", ".join(f"{count} {what}" for what, count in found.items() if count)

@@ -1,0 +1,426 @@
+"""Any operations in any order: a driver and a plain model of the queue do the same, and must show the same.
+
+A failure prints the shortest run of operations that was found; its minimal case belongs into test_contract.py as
+a plain test. Jobs are called j1, j2 …, and j1.2 is the second reservation of j1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import transaction
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from django_jobqueue.drivers.base import Driver
+from django_jobqueue.jobs.records import (
+    Complete,
+    Fail,
+    JobRecord,
+    NewJob,
+    Position,
+    Release,
+    Reservation,
+    ReserveLimit,
+    Settlement,
+)
+from django_jobqueue.models import FailedJob, Job
+from tests.drivers.contract import RETRY_AFTER, Clock, attempt
+from tests.drivers.model import ModelQueue
+
+# The same examples in every run, so that CI never fails for a change that is not to blame; for a search,
+# raise max_examples and drop derandomize.
+BOUNDED = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+QUEUES = ("default", "Mail", "mail")
+WORKERS = ("w1", "w2", "w3")
+NAMES = ("fast", "slow", "unknown")
+NO_NUMBER = 10**9
+# Less than a microsecond is no time at all.
+DELAYS = (0.0, 1e-7, 0.000001, 1.0, 10.0, 100.0)
+
+
+class Wanted(NamedTuple):
+    """A job to push; ``due`` is in seconds from now, ``first_byte`` that of its id, which decides between equals."""
+
+    name: str
+    queue: str
+    rank: int
+    delay: float | None
+    due: float | None
+    max_attempts: int | None
+    retry_for: float | None
+    first_byte: int
+
+
+class Way(NamedTuple):
+    """How one reservation ends."""
+
+    verb: str
+    delay: float
+    then: list[Wanted]
+    then_known: bool
+
+
+def one_of(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+def _due_once(wanted: Wanted) -> Wanted:
+    return wanted if wanted.due is None else wanted._replace(delay=None)
+
+
+wanted_jobs = st.builds(
+    Wanted,
+    name=one_of(*NAMES),
+    queue=one_of(*QUEUES),
+    rank=one_of(0, -1, 1),
+    delay=one_of(None, None, *DELAYS),
+    due=one_of(None, None, None, 0.0, -10.0, 10.0),
+    max_attempts=one_of(None, 1, 2, 5),
+    retry_for=one_of(None, 0.0, 10.0, 200.0),
+    first_byte=one_of(0x01, 0x7F, 0xFE),
+).map(_due_once)
+ways = st.builds(
+    Way,
+    verb=one_of("complete", "release", "try again", "fail"),
+    delay=one_of(*DELAYS),
+    then=st.lists(wanted_jobs, max_size=2),
+    then_known=st.booleans(),
+)
+limits = st.builds(
+    ReserveLimit,
+    rows=one_of(1, 2, 3, 10),
+    max_attempts=one_of(1, 2, 3),
+    seconds=one_of(float("inf"), 1.0),
+    averages=one_of({}, {"fast": 0.25}, {"fast": 0.5, "slow": 2.0}),
+)
+# A call of its own, or one that joins a transaction of the caller.
+joined = one_of("alone", "alone", "commit", "roll back")
+
+
+class QueueMachine(RuleBasedStateMachine):
+    def __init__(self, driver: Driver) -> None:
+        super().__init__()
+        self.driver = driver
+        self.clock = Clock()
+        self.model = ModelQueue(driver.alias, goes_on_behind=driver.is_shared)
+        self.ids: dict[str, UUID] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.gone: set[UUID] = set()
+        self.last_number = driver.last_failed_number()
+
+    @property
+    def now(self) -> datetime:
+        return self.clock.now
+
+    # Dispatch
+
+    @rule(wanted=st.lists(wanted_jobs, min_size=1, max_size=4), how=joined)
+    def push(self, wanted: list[Wanted], how: str) -> None:
+        self._push([self._new(each) for each in wanted], how)
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data(), changed=wanted_jobs, others=st.lists(wanted_jobs, max_size=2))
+    def push_again(self, data: st.DataObject, changed: Wanted, others: list[Wanted]) -> None:
+        """Ids that are there already, in any state, and ids that are gone; among new ones, one of them twice."""
+        known = self._pick(data, "known", self._labels(lambda job_id: job_id not in self.model.dead), 2)
+        jobs = [self._new(changed, self.ids[label]) for label in known]
+        new = [self._new(each) for each in others]
+        twice = [job._replace(name="again", rank=1) for job in new[:1]]
+        self._push([*new, *jobs, *twice], "alone")
+
+    def _push(self, jobs: list[NewJob], how: str) -> None:
+        with self._joined(how) as model:
+            assert self.driver.push(jobs, now=self.now) == model.push(jobs, self.now)
+
+    # A worker's turn
+
+    @rule(queue=one_of(*QUEUES), limit=one_of(1, 2, 500))
+    def stage(self, queue: str, limit: int) -> None:
+        due = self.model.due(queue, self.now)
+        assert self.driver.stage(queue, limit=limit, now=self.now) == min(limit, len(due))
+        staged = {job.id for job in due if self._get(job.id).state == "ready"}
+        _check_first({job.id: job.available_at for job in due}, staged, limit)
+        self.model.stage(staged, self.now)
+
+    @rule(
+        queue=one_of(*QUEUES),
+        worker=one_of(*WORKERS),
+        limit=limits,
+        retry_after=one_of(RETRY_AFTER, 10.0),
+        goes_on=st.booleans(),
+    )
+    def reserve(
+        self, queue: str, worker: str, limit: ReserveLimit, retry_after: float, goes_on: bool
+    ) -> None:
+        after = self._mark(queue) if goes_on else None
+        reserved = self.driver.reserve(queue, worker, limit, retry_after=retry_after, after=after, now=self.now)
+        expected, more = self.model.reserve(
+            queue, worker, limit, retry_after=retry_after, after=after, now=self.now
+        )
+        nameless = [reservation._replace(token=UUID(int=0)) for reservation in reserved.jobs]
+        assert nameless == expected
+        assert reserved.more == more
+        _check_poison_rule(reserved.jobs, limit)
+        known = {(reservation.id, reservation.token) for reservation in self.reservations.values()}
+        assert not known & {(reservation.id, reservation.token) for reservation in reserved.jobs}
+        self.model.adopt(reserved.jobs)
+        for reservation in reserved.jobs:
+            label = next(label for label, job_id in self.ids.items() if job_id == reservation.id)
+            turn = sum(1 for earlier in self.reservations.values() if earlier.id == reservation.id) + 1
+            self.reservations[f"{label}.{turn}"] = reservation
+
+    def _mark(self, queue: str) -> Position | None:
+        """Behind what was taken of this queue last."""
+        taken = [reservation for reservation in self.reservations.values() if reservation.queue == queue]
+        return taken[-1].position if taken else None
+
+    @precondition(lambda self: self.reservations)
+    @rule(data=st.data(), retry_after=one_of(RETRY_AFTER, 10.0))
+    def renew(self, data: st.DataObject, retry_after: float) -> None:
+        held = self._pick_reservations(data)
+        lost = self.driver.renew(held, retry_after=retry_after, now=self.now)
+        assert lost == self.model.renew(held, retry_after=retry_after, now=self.now)
+
+    @precondition(lambda self: self.reservations)
+    @rule(data=st.data(), how=joined)
+    def settle(self, data: st.DataObject, how: str) -> None:
+        held = self._pick_reservations(data)
+        settlements = [self._settlement(data, reservation, held) for reservation in held]
+        with self._joined(how) as model:
+            if how != "alone" and self.driver.supports_transactions:
+                assert [self.driver.lock(each) for each in held] == [model.holds(each) is not None for each in held]
+            assert self.driver.settle(settlements, now=self.now) == model.settle(settlements, self.now)
+
+    def _settlement(self, data: st.DataObject, held: Reservation, settled: list[Reservation]) -> Settlement:
+        way = data.draw(ways, label="way")
+        record = attempt(held.attempt, f"{way.verb} of {held.name}")
+        if way.verb == "fail":
+            return Fail(held, record)
+        if way.verb != "complete":
+            return Release(held, way.delay, record if way.verb == "try again" else None)
+        then = [self._new(wanted) for wanted in way.then]
+        others = [job_id for job_id in self.model.jobs if job_id not in {each.id for each in settled}]
+        if way.then_known and others:
+            then.insert(0, self._new(Wanted("again", "default", 0, None, None, None, None, 1), others[0]))
+        return Complete(held, tuple(then))
+
+    @precondition(lambda self: self.reservations)
+    @rule(data=st.data())
+    def hand_back(self, data: st.DataObject) -> None:
+        held = self._pick_reservations(data)
+        assert self.driver.hand_back(held) == (back := self.model.hand_back(held))
+        for reservation in held:
+            if reservation.id in back:
+                record = self._get(reservation.id)
+                stood = [each for each in held if each.id == reservation.id and each.ready_at == record.ready_at]
+                assert stood
+                assert record.state == "ready"
+
+    @rule(max_attempts=one_of(1, 3), limit=one_of(1, 2, 500))
+    def rescue(self, max_attempts: int, limit: int) -> None:
+        expired = {held.id: held.reserved_until for held in self.model.expired(self.now)}
+        rescued = self.driver.rescue(max_attempts=max_attempts, limit=limit, now=self.now)
+        chosen = [each.id for each in rescued]
+        _check_first(expired, set(chosen), limit)
+        assert rescued == self.model.rescue(chosen, max_attempts=max_attempts, now=self.now)
+
+    @rule(worker=one_of(*WORKERS))
+    def release_worker(self, worker: str) -> None:
+        assert self.driver.release_worker(worker, now=self.now) == self.model.release_worker(worker)
+
+    # What people do
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        label = data.draw(st.sampled_from(self._labels()), label="job")
+        assert self.driver.cancel(self.ids[label]) == self.model.cancel(self.ids[label])
+
+    @rule(queue=one_of(*QUEUES), limit=one_of(1, 2, 500))
+    def clear(self, queue: str, limit: int) -> None:
+        idle = self.model.idle(queue)
+        assert self.driver.clear(queue, limit=limit) == min(limit, len(idle))
+        self.model.clear([job_id for job_id in idle if self.driver.get(job_id) is None])
+
+    @precondition(lambda self: self.model.dead)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        numbers = self._pick_numbers(data)
+        retry_for = {number: data.draw(one_of(None, 10.0), label="retry_for") for number in numbers}
+        assert self.driver.retry(retry_for, now=self.now) == self.model.retry(retry_for, self.now)
+
+    @precondition(lambda self: self.model.dead)
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        numbers = self._pick_numbers(data)
+        assert self.driver.forget(numbers) == self.model.forget(numbers)
+
+    @precondition(lambda self: self.model.dead)
+    @rule(data=st.data(), newest_first=st.booleans(), limit=one_of(1, 2, 500))
+    def find_dead_letters(self, data: st.DataObject, newest_first: bool, limit: int) -> None:
+        numbers = [job.number for job in self.model.dead.values() if job.number]
+        some = st.sampled_from(numbers)
+        texts = [str(self.ids[label]) for label in self._labels(lambda job_id: job_id in self.model.dead)]
+        endings = st.builds(lambda text, length: text[-length:], st.sampled_from(texts), st.integers(1, 36))
+        conditions = data.draw(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "numbers": st.lists(some, max_size=2),
+                    "job_id": st.sampled_from(list(self.ids.values())),
+                    "ending": endings,
+                    "queue": one_of(*QUEUES),
+                    "up_to": some,
+                    "after": some,
+                },
+            ),
+            label="conditions",
+        )
+        conditions |= {"newest_first": newest_first, "limit": limit}
+        assert self.driver.failed(**conditions) == self.model.failed(**conditions)
+        queue = conditions.get("queue")
+        assert self.driver.failed_count(queue=queue) == len(self.model.failed(**{} if queue is None else {"queue": queue}))
+
+    @rule(seconds=one_of(0.000001, 1.0, 10.0, RETRY_AFTER, RETRY_AFTER + 1, 3600.0, -5.0))
+    def let_time_pass(self, seconds: float) -> None:
+        """Back too, as when a server's clock is set."""
+        self.clock.tick(seconds)
+
+    # What must hold after each
+
+    @invariant()
+    def the_driver_shows_what_the_model_has(self) -> None:
+        driver, model = self.driver, self.model
+        self._number()
+        assert driver.sizes(now=self.now) == model.sizes(self.now)
+        assert driver.queues() == model.queues()
+        assert driver.failed() == model.failed()
+        for queue in model.queues():
+            ready = [model.get(job.id) for job in model.in_state(queue, "ready")]
+            assert driver.peek(queue, limit=100) == ready
+        for job in (*model.jobs.values(), *model.dead.values()):
+            assert job.attempts >= (1 if job.held else 0)
+            if job.state != "ready":
+                assert driver.get(job.id) == model.get(job.id)
+        gone = set(self.ids.values()) - model.jobs.keys() - model.dead.keys()
+        for job_id in gone - self.gone:
+            assert driver.get(job_id) is None
+        self.gone = gone
+
+    def _number(self) -> None:
+        """Learn the numbers of new dead letters: greater than any before, however many were forgotten since."""
+        new = [job for job in self.model.dead.values() if job.number is None]
+        if new:
+            found = {summary.id: summary.number for summary in self.driver.failed(after=self.last_number)}
+            assert found.keys() == {job.id for job in new}
+            for job in new:
+                job.number = found[job.id]
+            self.last_number = max(found.values())
+            assert self.driver.last_failed_number() == self.last_number
+
+    def teardown(self) -> None:
+        for job_id in self.ids.values():
+            assert self.driver.get(job_id) == self.model.get(job_id)
+
+    # Details
+
+    def _new(self, wanted: Wanted, job_id: UUID | None = None) -> NewJob:
+        if job_id is None:
+            turn = len(self.ids) + 1
+            # Neither in the order of dispatch nor at random: ids decide between jobs that are equal otherwise.
+            job_id = UUID(int=(wanted.first_byte << 120) + (0x7 << 76) + (0x2 << 62) + turn)
+            self.ids[f"j{turn}"] = job_id
+        return NewJob(
+            id=job_id,
+            name=wanted.name,
+            queue=wanted.queue,
+            payload=f'{{"args":[{len(self.ids)}],"kwargs":{{}}}}',
+            format=1,
+            rank=wanted.rank,
+            max_attempts=wanted.max_attempts,
+            retry_for=wanted.retry_for,
+            delay=wanted.delay,
+            available_at=None if wanted.due is None else self.now + timedelta(seconds=wanted.due),
+            metadata=f'{{"n":{len(self.ids)}}}',
+        )
+
+    @contextmanager
+    def _joined(self, how: str) -> Iterator[ModelQueue]:
+        """A model that becomes ours when the transaction commits."""
+        model = self.model if how == "alone" else deepcopy(self.model)
+        if how == "alone":
+            yield model
+        elif self.driver.supports_transactions:
+            with transaction.atomic(using=self.driver.database):
+                yield model
+                transaction.set_rollback(how == "roll back", using=self.driver.database)
+            self.model = self.model if how == "roll back" else model
+        else:
+            yield self.model
+
+    def _get(self, job_id: UUID) -> JobRecord:
+        record = self.driver.get(job_id)
+        assert record is not None
+        return record
+
+    def _labels(self, wanted: Callable[[UUID], bool] = lambda job_id: True) -> list[str]:
+        return [label for label, job_id in self.ids.items() if wanted(job_id)]
+
+    def _pick(self, data: st.DataObject, label: str, choices: list[Any], most: int) -> list[Any]:
+        if not choices:
+            return []
+        return data.draw(st.lists(st.sampled_from(choices), unique=True, max_size=most), label=label)
+
+    def _pick_reservations(self, data: st.DataObject) -> list[Reservation]:
+        """Valid and stale ones, and of one job both."""
+        valid = [label for label, held in self.reservations.items() if self.model.holds(held)]
+        stale = [label for label in self.reservations if label not in valid]
+        picked = self._pick(data, "valid", valid, 4) + self._pick(data, "stale", stale[::-1], 2)
+        return [self.reservations[label] for label in data.draw(st.permutations(picked), label="order")]
+
+    def _pick_numbers(self, data: st.DataObject) -> list[int]:
+        numbers = [job.number for job in self.model.dead.values()]
+        return self._pick(data, "numbers", [*numbers, NO_NUMBER], 3)
+
+
+def _check_first(moments: dict[UUID, datetime], chosen: set[UUID], limit: int) -> None:
+    """The chosen are the first; between those of one moment the driver may choose."""
+    assert chosen <= moments.keys()
+    assert len(chosen) == min(limit, len(moments))
+    left = [moment for job_id, moment in moments.items() if job_id not in chosen]
+    assert all(moments[job_id] <= min(left) for job_id in chosen if left)
+
+
+def _check_poison_rule(reserved: list[Reservation], limit: ReserveLimit) -> None:
+    """What may kill its worker takes no other job with it."""
+    assert all(reservation.alone == (len(reserved) == 1) for reservation in reserved)
+    for reservation in reserved:
+        most = limit.max_attempts if reservation.max_attempts is None else reservation.max_attempts
+        assert reservation.alone or not (reservation.crashes or reservation.attempt >= most)
+
+
+def test_a_driver_does_what_the_model_does(driver: Driver) -> None:
+    def machine() -> QueueMachine:
+        if driver.supports_transactions:
+            for table in (Job, FailedJob):
+                table.objects.using(driver.database).all().delete()
+            return QueueMachine(driver)
+        return QueueMachine(type(driver)(driver.alias, {}))
+
+    run_state_machine_as_test(machine, settings=BOUNDED)
