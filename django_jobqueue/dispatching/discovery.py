@@ -48,8 +48,11 @@ def job_modules() -> list[str]:
 def _exists(path: str) -> bool:
     try:
         return find_spec(path) is not None
-    except ModuleNotFoundError:  # a package on the way to it is missing, or is a module
-        return False
+    except ModuleNotFoundError as error:
+        # A package on the way to it is missing, or is a module; any other that is missing is somebody's mistake.
+        if error.name is not None and f"{path}.".startswith(f"{error.name}."):
+            return False
+        raise
 
 
 def resolve(name: str) -> Definition:

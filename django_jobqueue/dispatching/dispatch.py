@@ -143,7 +143,7 @@ class _Buffer:
 
     def add(self, job: NewJob) -> None:
         self._chunk.append(job)
-        self._bytes += len(job.payload)
+        self._bytes += len(job.payload) + len(job.metadata)
         if len(self._chunk) >= CHUNK_ROWS or self._bytes >= CHUNK_BYTES:
             self._full.append(self._chunk)
             self._chunk, self._bytes = [], 0

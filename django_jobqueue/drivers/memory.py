@@ -39,6 +39,7 @@ from ..jobs.records import (
     Settlement,
 )
 from ..jobs.rescue import unfinished, verdict
+from ..jobs.times import from_microseconds, microseconds, to_microseconds
 from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, ready_queues
 
 
@@ -247,8 +248,8 @@ class MemoryDriver(Driver):
             else:
                 job.exceptions += 1
                 job.errors = job.errors.plus(settlement.record)
-            state = SCHEDULED if settlement.delay > 0 else READY
-            job.put_back(now + timedelta(seconds=settlement.delay), state)
+            moment = now + timedelta(seconds=settlement.delay)
+            job.put_back(moment, SCHEDULED if moment > now else READY)
         else:
             self._bury(job, settlement.record, now)
 
@@ -434,7 +435,8 @@ def _moment(now: datetime | None) -> datetime:
 
 
 def _after(moment: datetime, seconds: float | None) -> datetime | None:
-    return None if seconds is None else moment + timedelta(seconds=seconds)
+    """Clamped to what a datetime can hold."""
+    return None if seconds is None else from_microseconds(to_microseconds(moment) + microseconds(seconds))
 
 
 def _record(job: _Job, connection: str) -> JobRecord:

@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db import transaction
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from django_jobqueue.drivers.base import Driver
 from django_jobqueue.jobs.records import (
@@ -46,7 +46,7 @@ BOUNDED = settings(
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )
-QUEUES = ("default", "Mail", "mail")
+QUEUES = ("default", "Default")
 WORKERS = ("w1", "w2", "w3")
 NAMES = ("fast", "slow", "unknown")
 NO_NUMBER = 10**9
@@ -89,7 +89,7 @@ wanted_jobs = st.builds(
     name=one_of(*NAMES),
     queue=one_of(*QUEUES),
     rank=one_of(0, -1, 1),
-    delay=one_of(None, None, *DELAYS),
+    delay=one_of(None, None, None, None, None, *DELAYS),
     due=one_of(None, None, None, 0.0, -10.0, 10.0),
     max_attempts=one_of(None, 1, 2, 5),
     retry_for=one_of(None, 0.0, 10.0, 200.0),
@@ -104,8 +104,8 @@ ways = st.builds(
 )
 limits = st.builds(
     ReserveLimit,
-    rows=one_of(1, 2, 3, 10),
-    max_attempts=one_of(1, 2, 3),
+    rows=one_of(10, 3, 2, 1),
+    max_attempts=one_of(3, 2, 1),
     seconds=one_of(float("inf"), 1.0),
     averages=one_of({}, {"fast": 0.25}, {"fast": 0.5, "slow": 2.0}),
 )
@@ -130,6 +130,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Dispatch
 
+    @initialize(wanted=st.lists(wanted_jobs, min_size=3, max_size=6))
+    def begin(self, wanted: list[Wanted]) -> None:
+        self._push([self._new(each) for each in wanted], "alone")
+
     @rule(wanted=st.lists(wanted_jobs, min_size=1, max_size=4), how=joined)
     def push(self, wanted: list[Wanted], how: str) -> None:
         self._push([self._new(each) for each in wanted], how)
@@ -150,8 +154,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     # A worker's turn
 
-    @rule(queue=one_of(*QUEUES), limit=one_of(1, 2, 500))
-    def stage(self, queue: str, limit: int) -> None:
+    @rule(data=st.data(), limit=one_of(500, 2, 1))
+    def stage(self, data: st.DataObject, limit: int) -> None:
+        queue = self._pick_queue(data, "scheduled")
         due = self.model.due(queue, self.now)
         assert self.driver.stage(queue, limit=limit, now=self.now) == min(limit, len(due))
         staged = {job.id for job in due if self._get(job.id).state == "ready"}
@@ -159,15 +164,16 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.stage(staged, self.now)
 
     @rule(
-        queue=one_of(*QUEUES),
+        data=st.data(),
         worker=one_of(*WORKERS),
         limit=limits,
         retry_after=one_of(RETRY_AFTER, 10.0),
         goes_on=st.booleans(),
     )
     def reserve(
-        self, queue: str, worker: str, limit: ReserveLimit, retry_after: float, goes_on: bool
+        self, data: st.DataObject, worker: str, limit: ReserveLimit, retry_after: float, goes_on: bool
     ) -> None:
+        queue = self._pick_queue(data, "ready")
         after = self._mark(queue) if goes_on else None
         reserved = self.driver.reserve(queue, worker, limit, retry_after=retry_after, after=after, now=self.now)
         expected, more = self.model.reserve(
@@ -334,10 +340,6 @@ class QueueMachine(RuleBasedStateMachine):
             self.last_number = max(found.values())
             assert self.driver.last_failed_number() == self.last_number
 
-    def teardown(self) -> None:
-        for job_id in self.ids.values():
-            assert self.driver.get(job_id) == self.model.get(job_id)
-
     # Details
 
     def _new(self, wanted: Wanted, job_id: UUID | None = None) -> NewJob:
@@ -382,21 +384,27 @@ class QueueMachine(RuleBasedStateMachine):
     def _labels(self, wanted: Callable[[UUID], bool] = lambda job_id: True) -> list[str]:
         return [label for label, job_id in self.ids.items() if wanted(job_id)]
 
-    def _pick(self, data: st.DataObject, label: str, choices: list[Any], most: int) -> list[Any]:
+    def _pick(self, data: st.DataObject, label: str, choices: list[Any], most: int, *, least: int = 0) -> list[Any]:
         if not choices:
             return []
-        return data.draw(st.lists(st.sampled_from(choices), unique=True, max_size=most), label=label)
+        some = st.lists(st.sampled_from(choices), unique=True, min_size=least, max_size=most)
+        return data.draw(some, label=label)
+
+    def _pick_queue(self, data: st.DataObject, state: str) -> str:
+        """Mostly one that has something to take, or most operations would find nothing."""
+        useful = [queue for queue in QUEUES if self.model.in_state(queue, state)]
+        return data.draw(st.sampled_from([*useful * 3, *QUEUES]), label="queue")
 
     def _pick_reservations(self, data: st.DataObject) -> list[Reservation]:
         """Valid and stale ones, and of one job both."""
         valid = [label for label, held in self.reservations.items() if self.model.holds(held)]
         stale = [label for label in self.reservations if label not in valid]
-        picked = self._pick(data, "valid", valid, 4) + self._pick(data, "stale", stale[::-1], 2)
+        picked = self._pick(data, "valid", valid, 4, least=1) + self._pick(data, "stale", stale[::-1], 2)
         return [self.reservations[label] for label in data.draw(st.permutations(picked), label="order")]
 
     def _pick_numbers(self, data: st.DataObject) -> list[int]:
         numbers = [job.number for job in self.model.dead.values()]
-        return self._pick(data, "numbers", [*numbers, NO_NUMBER], 3)
+        return self._pick(data, "numbers", [*numbers, NO_NUMBER], 3, least=1)
 
 
 def _check_first(moments: dict[UUID, datetime], chosen: set[UUID], limit: int) -> None:

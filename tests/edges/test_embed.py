@@ -347,6 +347,7 @@ def test_a_server_whose_checks_fail_runs_no_job(site: Site) -> None:
 
 
 def test_wrong_settings_are_told_by_the_checks(site: Site) -> None:
+    settings = site.folder / "site_settings.py"
     settings.write_text(settings.read_text() + "\nJOBQUEUE['TYPO'] = 1\n")
     server = site.serve("--noreload", answers=False)
     assert server.wait(20) == 1

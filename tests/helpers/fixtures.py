@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connections as databases
 
 from django_jobqueue import job, signals
 from django_jobqueue.dispatching.handler import Handler
@@ -17,6 +16,7 @@ from django_jobqueue.jobs.registry import registry
 from django_jobqueue.running.options import WorkerOptions
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import DATABASE, Clock
+from tests.helpers.aliases import database_alias
 from tests.helpers.listening import Heard
 
 FLAKY = "tests.helpers.flaky.FlakyDriver"
@@ -108,14 +108,10 @@ def archive(transactional_db: None, tmp_path: Path) -> Iterator[str]:
     """A second database, a SQLite file with the tables of the queue."""
     from django_jobqueue.models import FailedJob, Job
 
-    alias = "archive"
-    added = {alias: {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "archive.sqlite3")}}
-    configured = databases.configure_settings({"default": databases.databases["default"], **added})
-    databases.databases[alias] = configured[alias]
-    with databases[alias].schema_editor() as editor:
-        editor.create_model(Job)
-        editor.create_model(FailedJob)
-    yield alias
-    databases[alias].close()
-    del databases[alias]
-    del databases.databases[alias]
+    place = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "archive.sqlite3")}
+    with database_alias("archive", **place) as connection:
+        connection.settings_dict["OPTIONS"] = {}
+        with connection.schema_editor() as editor:
+            editor.create_model(Job)
+            editor.create_model(FailedJob)
+        yield connection.alias
