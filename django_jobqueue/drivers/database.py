@@ -6,7 +6,7 @@ Order is queue, rank, ready_at, id, and one index serves it. Every transaction b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -23,6 +23,7 @@ from django.db import (
     connections,
     router,
 )
+from django.db.backends.utils import CursorWrapper
 from django.db.models import Count, F, Min, QuerySet
 
 from ..exceptions import InvalidConnection
@@ -80,17 +81,18 @@ _RESERVE_COLUMNS = (
     "masked",
 )
 
-# The queue names by one index probe each; DISTINCT would read the whole index.
+# The queue names by one index probe each; DISTINCT would read the whole index. The parameter says nothing: without
+# one PostgreSQL would keep the plan of a prepared statement, whatever it is told.
 _QUEUES_SQL = """
 WITH RECURSIVE found (queue) AS (
-  SELECT MIN(queue) FROM django_jobqueue_job
+  SELECT MIN(queue) FROM django_jobqueue_job WHERE queue > %s
   UNION ALL
   SELECT (SELECT MIN(job.queue) FROM django_jobqueue_job job WHERE job.queue > found.queue)
   FROM found WHERE found.queue IS NOT NULL
 ) SELECT queue FROM found WHERE queue IS NOT NULL
 """
-# MySQL and MariaDB do the opposite: DISTINCT skips from name to name, and the recursion would read the whole index.
-_QUEUES_MYSQL_SQL = f"SELECT DISTINCT queue FROM django_jobqueue_job FORCE INDEX ({RESERVE_INDEX})"
+# MySQL and MariaDB would read the whole index for that, and for DISTINCT too while their statistics are old.
+_NEXT_QUEUE_SQL = "SELECT MIN(queue) FROM django_jobqueue_job WHERE queue > %s"
 
 
 class DatabaseDriver(Driver):
@@ -173,10 +175,12 @@ class DatabaseDriver(Driver):
         return repeating(self._database, self._queues)
 
     def _queues(self) -> list[str]:
-        is_mysql = connections[self._database].vendor == "mysql"
-        with own_look(self._database), connections[self._database].cursor() as cursor:
-            cursor.execute(_QUEUES_MYSQL_SQL if is_mysql else _QUEUES_SQL)
-            return sorted(row[0] for row in cursor.fetchall())
+        connection = connections[self._database]
+        with own_look(self._database), connection.cursor() as cursor:
+            if connection.vendor == "mysql":
+                return list(_queues_one_by_one(cursor))
+            cursor.execute(_QUEUES_SQL, [""])
+            return [row[0] for row in cursor.fetchall()]
 
     def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
         due = self._jobs.filter(queue=queue, state=SCHEDULED, available_at__lte=store_clock(now))
@@ -421,8 +425,9 @@ class DatabaseDriver(Driver):
         else:
             changes["exceptions"] = F("exceptions") + 1
             changes["errors"] = AttemptHistory.read(job.errors).plus(item.record).write()
-        moment = store_clock(now, microseconds(item.delay))
-        changes |= {"state": SCHEDULED if item.delay else READY, "ready_at": moment, "available_at": moment}
+        delay = microseconds(item.delay)
+        moment = store_clock(now, delay)
+        changes |= {"state": SCHEDULED if delay else READY, "ready_at": moment, "available_at": moment}
         self._jobs.filter(id=job.id).update(**changes)
         return True
 
@@ -749,6 +754,16 @@ class _Asked(NamedTuple):
     retry_after: float
     after: Position | None
     now: datetime | None
+
+
+def _queues_one_by_one(cursor: CursorWrapper) -> Iterator[str]:
+    name = ""
+    while True:
+        cursor.execute(_NEXT_QUEUE_SQL, [name])
+        (name,) = cursor.fetchone()
+        if name is None:
+            return
+        yield name
 
 
 def _candidate(row: Sequence[Any]) -> Candidate:

@@ -52,8 +52,7 @@ def _times(job: NewJob, clock: str) -> tuple[str, list[int | None]]:
             f"CASE WHEN %s <= {clock} THEN {clock} ELSE %s END, %s, {clock}, %s",
             [due, due, due, due, None if retry_for is None else due + retry_for],
         )
-    if job.delay:
-        delay = microseconds(job.delay)
+    if delay := microseconds(job.delay or 0):
         return (
             f"'{SCHEDULED}', {clock} + %s, {clock} + %s, {clock}, {clock} + %s",
             [delay, delay, None if retry_for is None else delay + retry_for],

@@ -467,6 +467,7 @@ def _record(job: _Job, connection: str) -> JobRecord:
 def _failed_record(dead: _DeadLetter, connection: str) -> JobRecord:
     return replace(
         _record(dead.job, connection),
+        available_at=dead.job.created_at,
         ready_at=None,
         number=dead.number,
         exception_class=dead.record.exception_class,

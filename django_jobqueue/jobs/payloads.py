@@ -81,7 +81,11 @@ def _within(claim: str, text: str, limit: int) -> str:
 
 
 def decode_metadata(text: str) -> dict[str, Any]:
-    restored = _restore(json.loads(text)) if text else {}
+    """Stored metadata; raises InvalidPayload for text that is none."""
+    try:
+        restored = _restore(json.loads(text)) if text else {}
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise InvalidPayload(f"The stored metadata cannot be read: {error}.") from None
     return restored if isinstance(restored, dict) else {}
 
 

@@ -58,7 +58,10 @@ def find(reference: str, *, connection: str | None = None) -> FailedSummary | No
 
 def every(*, connection: str | None = None, queue: str | None = None) -> Iterator[list[FailedSummary]]:
     """Pages of all dead letters that exist now, by number; those that fail later are not among them."""
-    frozen = [(driver, driver.last_failed_number()) for driver in _drivers(connection)]
+    return _pages([(driver, driver.last_failed_number()) for driver in _drivers(connection)], queue)
+
+
+def _pages(frozen: list[tuple[Driver, int]], queue: str | None) -> Iterator[list[FailedSummary]]:
     for driver, last in frozen:
         after = 0
         while page := driver.failed(queue=queue, after=after, up_to=last, limit=PAGE):

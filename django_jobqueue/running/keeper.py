@@ -128,7 +128,7 @@ class Keeper:
                     self._hand.put_back(jobs)
         for driver, _ in by_driver(self._desk.held()):
             # The loop says so, and tries again; what is due stays on the desk.
-            with suppress(driver.outages):
+            with suppress(*driver.outages):
                 self._desk.flush(driver.alias)
 
     def _renew(self) -> None:

@@ -30,9 +30,7 @@ JOBS = """
 
 
 @pytest.fixture
-def make_app(
-    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, memory: Driver
-) -> Iterator[MakeApp]:
+def make_app(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, memory: Driver) -> Iterator[MakeApp]:
     """An installed app made of files; discovery begins anew."""
     made: list[str] = []
     known = {definition.name for definition in registry.definitions()}
@@ -140,9 +138,7 @@ def test_a_dotted_module_below_one_that_is_missing_is_missing(make_app: MakeApp,
         ("def", SyntaxError),
     ],
 )
-def test_an_error_inside_a_job_module_shows_as_it_is(
-    make_app: MakeApp, text: str, error: type[BaseException]
-) -> None:
+def test_an_error_inside_a_job_module_shows_as_it_is(make_app: MakeApp, text: str, error: type[BaseException]) -> None:
     make_app("broken_app", jobs=text)
     for _ in range(2):  # not hidden by the first look
         with pytest.raises(error):

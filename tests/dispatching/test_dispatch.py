@@ -102,7 +102,11 @@ def test_the_queue_chooses_the_connection_unless_the_call_does(settings: Any, ec
         "QUEUES": {"mail": {"CONNECTION": "fast"}},
     }
     places = {
-        "default": [echo.dispatch(), echo.using(queue="other").dispatch(), echo.using(queue="mail", connection="default").dispatch()],
+        "default": [
+            echo.dispatch(),
+            echo.using(queue="other").dispatch(),
+            echo.using(queue="mail", connection="default").dispatch(),
+        ],
         "fast": [echo.using(queue="mail").dispatch(), echo.using(connection="fast").dispatch()],
     }
     for alias, done in places.items():
@@ -179,7 +183,7 @@ def test_a_value_that_would_not_arrive_is_refused_and_breaks_no_transaction(
         from django.db import transaction
 
         with transaction.atomic():
-            with pytest.raises(InvalidPayload, match="argument 1|where"):
+            with pytest.raises(InvalidPayload, match=r"argument 1|where"):
                 echo.dispatch(value)
             Group.objects.create(name="goes on")
             assert echo.dispatch("good").stored
@@ -207,7 +211,9 @@ def test_a_refusal_reaches_no_statement(database: Driver, register: Register) ->
     assert statements == []
 
 
-@pytest.mark.parametrize("value", [Group(name="a"), Group.objects, Group.objects.none()], ids=["row", "manager", "query"])
+@pytest.mark.parametrize(
+    "value", [Group(name="a"), Group.objects, Group.objects.none()], ids=["row", "manager", "query"]
+)
 def test_a_model_instance_is_refused_with_the_cure(memory: Driver, echo: Any, value: Any) -> None:
     """F40"""
     with pytest.raises(InvalidPayload, match="primary key" if isinstance(value, Group) else "is not carried"):
@@ -227,7 +233,7 @@ def test_a_payload_over_the_limit_is_refused_and_the_connection_stays_usable(
     driver: Driver, echo: Any, size: int
 ) -> None:
     """F44"""
-    with pytest.raises(InvalidPayload, match="PAYLOAD_LIMIT is 1048576. Store the data and pass its key"):
+    with pytest.raises(InvalidPayload, match=r"PAYLOAD_LIMIT is 1048576\. Store the data and pass its key"):
         echo.dispatch("x" * size)
     assert echo.dispatch("small").stored
 
@@ -329,8 +335,14 @@ def test_a_time_at_the_ends_of_the_calendar_overflows_nothing(
         ran.append(name)
 
     for tz in (UTC, ZoneInfo("Asia/Tokyo"), ZoneInfo("America/New_York")):
-        assert stored(driver, run.using(available_at=datetime.max.replace(tzinfo=tz)).dispatch("last").id).state == "scheduled"
-        assert stored(driver, run.using(available_at=datetime.min.replace(tzinfo=tz)).dispatch("first").id).state == "ready"
+        assert (
+            stored(driver, run.using(available_at=datetime.max.replace(tzinfo=tz)).dispatch("last").id).state
+            == "scheduled"
+        )
+        assert (
+            stored(driver, run.using(available_at=datetime.min.replace(tzinfo=tz)).dispatch("first").id).state
+            == "ready"
+        )
     if not use_tz:
         run.using(available_at=datetime.max).dispatch("last")  # noqa: DTZ901
         run.using(available_at=datetime.min).dispatch("first")  # noqa: DTZ901

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -35,6 +36,14 @@ class Failure(Exception):
     """What makes a transaction roll back."""
 
 
+@contextmanager
+def rolled_back(using: str | None = None) -> Iterator[None]:
+    """A transaction, or inside of one a savepoint, that ends with an error."""
+    with suppress(Failure), transaction.atomic(using=using):
+        yield
+        raise Failure
+
+
 # In the transaction of its own database
 
 
@@ -48,10 +57,9 @@ def test_a_job_of_a_transaction_that_commits_exists(database: Driver, echo: Any)
 
 def test_a_job_of_a_transaction_that_rolls_back_never_was(database: Driver, echo: Any) -> None:
     """F32"""
-    with pytest.raises(Failure), transaction.atomic():
+    with rolled_back():
         echo.dispatch()
         dispatch_many([echo.s(1), echo.s(2)])
-        raise Failure
     assert count(database) == 0
 
 
@@ -59,10 +67,9 @@ def test_a_job_of_a_savepoint_that_rolls_back_never_was(database: Driver, echo: 
     """F32"""
     with transaction.atomic():
         kept = echo.dispatch("kept")
-        with pytest.raises(Failure), transaction.atomic():
+        with rolled_back():
             echo.dispatch("undone")
             dispatch_many([echo.s(1), echo.s(2)])
-            raise Failure
         also = echo.dispatch("kept too")
     assert [record.id for record in database.peek("default", limit=9)] == [kept.id, also.id]
 
@@ -76,9 +83,8 @@ def test_a_rolled_back_job_never_runs(database: Driver, worker: Worker, register
 
     with transaction.atomic():
         run.dispatch("kept")
-        with pytest.raises(Failure), transaction.atomic():
+        with rolled_back():
             run.dispatch("undone")
-            raise Failure
     while worker.work_once():
         pass
     assert ran == ["kept"]
@@ -142,20 +148,16 @@ def test_a_store_without_transactions_waits_for_the_commit(
 def test_a_store_without_transactions_gets_nothing_of_one_that_rolls_back(
     memory_beside_database: Driver, echo: Any, heard: Heard
 ) -> None:
-    with pytest.raises(Failure), transaction.atomic():
+    with rolled_back():
         echo.dispatch()
         dispatch_many([echo.s(1), echo.s(2)])
-        raise Failure
-    with transaction.atomic(), pytest.raises(Failure), transaction.atomic():
+    with transaction.atomic(), rolled_back():
         echo.dispatch()
-        raise Failure
     assert count(memory_beside_database) == 0
     assert heard.sent == []
 
 
-def test_arguments_are_those_of_the_dispatch_and_not_of_the_commit(
-    memory_beside_database: Driver, echo: Any
-) -> None:
+def test_arguments_are_those_of_the_dispatch_and_not_of_the_commit(memory_beside_database: Driver, echo: Any) -> None:
     """F41"""
     items = [1]
     with transaction.atomic():
@@ -198,18 +200,16 @@ def test_a_queue_in_another_database_waits_for_the_callers_commit(queue_in_archi
 def test_a_queue_in_another_database_gets_nothing_of_a_transaction_that_rolls_back(
     queue_in_archive: Driver, echo: Any
 ) -> None:
-    with pytest.raises(Failure), transaction.atomic():
+    with rolled_back():
         echo.dispatch()
         dispatch_many([echo.s(1), echo.s(2)])
-        raise Failure
     assert count(queue_in_archive) == 0
 
 
 def test_a_dispatch_joins_a_transaction_of_its_own_database(queue_in_archive: Driver, archive: str, echo: Any) -> None:
-    with pytest.raises(Failure), transaction.atomic(), transaction.atomic(using=archive):
+    with transaction.atomic(), rolled_back(archive):
         echo.dispatch()
         assert count(queue_in_archive) == 1
-        raise Failure
     assert count(queue_in_archive) == 0
     with transaction.atomic(using=archive):
         echo.dispatch()

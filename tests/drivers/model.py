@@ -88,6 +88,9 @@ class ModelQueue:
         is_held = job is not None and job.held is not None and job.held.token == reservation.token
         return job if is_held else None
 
+    def held(self) -> list[Reservation]:
+        return [job.held for job in self.jobs.values() if job.held is not None]
+
     def queues(self) -> list[str]:
         return sorted({job.new.queue for job in self.jobs.values()})
 
@@ -126,9 +129,7 @@ class ModelQueue:
         )
         if job.held is not None:
             until = job.held.reserved_until
-            record = replace(
-                record, worker=job.held.worker, reserved_at=job.held.reserved_at, reserved_until=until
-            )
+            record = replace(record, worker=job.held.worker, reserved_at=job.held.reserved_at, reserved_until=until)
         if job.state == "failed":
             cause = job.errors.last[-1]
             record = replace(
@@ -287,8 +288,7 @@ class ModelQueue:
         return {job.id for job in held}
 
     def release_worker(self, worker: str) -> int:
-        held = [job.held for job in self.jobs.values() if job.held and job.held.worker == worker]
-        return len(self.hand_back(held))
+        return len(self.hand_back([held for held in self.held() if held.worker == worker]))
 
     def settle(self, settlements: Iterable[Settlement], now: datetime) -> set[UUID]:
         ours = [(job, item) for item in settlements if (job := self.holds(item.reservation)) is not None]
@@ -321,8 +321,8 @@ class ModelQueue:
         job.write_down(record)
 
     def expired(self, now: datetime) -> list[Reservation]:
-        held = [job.held for job in self.jobs.values() if job.held and job.held.reserved_until <= now]
-        return sorted(held, key=lambda reservation: reservation.reserved_until)
+        expired = [held for held in self.held() if held.reserved_until <= now]
+        return sorted(expired, key=lambda held: held.reserved_until)
 
     def rescue(self, chosen: Iterable[UUID], *, max_attempts: int, now: datetime) -> list[Rescued]:
         return [self._rescue(self.jobs[job_id], max_attempts, now) for job_id in chosen]
@@ -331,9 +331,7 @@ class ModelQueue:
         held = job.held
         assert held is not None
         is_spent = held.alone
-        is_last = job.has_only(held.attempt, max_attempts) or (
-            job.retry_until is not None and now > job.retry_until
-        )
+        is_last = job.has_only(held.attempt, max_attempts) or (job.retry_until is not None and now > job.retry_until)
         times = "once" if held.attempt == 1 else f"{held.attempt} times"
         record = AttemptRecord(
             number=held.attempt,

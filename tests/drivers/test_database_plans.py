@@ -14,7 +14,6 @@ from django_jobqueue.drivers.database import DatabaseDriver
 from django_jobqueue.jobs.records import Complete, Position, ReserveLimit
 from tests.helpers.aliases import database_alias
 from tests.helpers.rows import TABLE, analyze, fill, pages_read, plan, statements
-from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -105,25 +104,15 @@ def test_a_rescue_reads_by_its_index_and_sorts_nothing(driver: DatabaseDriver) -
     assert_read_by(RESCUE, reads(lambda: driver.rescue(max_attempts=3)))
 
 
-@pytest.mark.usefixtures("_full_table")
-def test_a_look_for_a_stage_that_finds_nothing_reads_next_to_nothing(driver: DatabaseDriver) -> None:
-    driver.stage("default", limit=5000)
-    (probe,) = reads(lambda: driver.stage("default"))
-    assert_read_by(STAGE, [probe])
-    if connection.vendor != "sqlite":
-        wait_until(lambda: pages_read(probe) < 30, lambda: f"few pages are read, of {pages_read(probe)}")  # purged
-
-
 def test_the_names_of_the_queues_cost_as_much_as_there_are_queues(driver: DatabaseDriver) -> None:
     for queue in "abc":
         fill(5000, queue=queue)
-    analyze()
     assert driver.queues() == ["a", "b", "c"]
-    (sql,) = statements(driver.queues)
+    found = statements(driver.queues)
     if connection.vendor == "sqlite":
-        assert "SCAN job" not in plan(sql)
+        assert all("SCAN job" not in plan(sql) for sql in found)
     else:
-        assert pages_read(sql) < 40
+        assert sum(map(pages_read, found)) < 60
 
 
 # Prepared statements

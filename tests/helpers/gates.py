@@ -9,6 +9,7 @@ import pytest
 from django.db import connections
 
 from django_jobqueue.running.options import WorkerStats
+from django_jobqueue.running.worker import Worker
 from tests.helpers.waiting import DEADLINE
 
 
@@ -83,3 +84,30 @@ def start(gate: Gate) -> Iterator[Callable[..., Started]]:
     for loop, started in running:
         loop.stopping.ask("the end of the test")
         started._thread.join(DEADLINE)
+
+
+class Abandoned:
+    """What a worker calls when it has given back everything, a handler that runs on too."""
+
+    def __init__(self) -> None:
+        self._told = threading.Event()
+
+    def __call__(self) -> None:
+        self._told.set()
+
+    @property
+    def is_told(self) -> bool:
+        return self._told.is_set()
+
+    def wait(self) -> None:
+        assert self._told.wait(DEADLINE), "the worker did not give up"
+
+
+@pytest.fixture
+def abandoned() -> Abandoned:
+    return Abandoned()
+
+
+def look(worker: Worker) -> None:
+    """Let the keeper look now, after the clock was moved on."""
+    worker._keeper._waiter.wake()

@@ -57,9 +57,7 @@ class Marks:
             name, of, job_id, attempt, pid, at = line.split("\t")
             marks.append(Mark(name, of, job_id, int(attempt), int(pid), float(at)))
         return [
-            mark
-            for mark in marks
-            if (event is None or mark.event == event) and (key is None or mark.key == str(key))
+            mark for mark in marks if (event is None or mark.event == event) and (key is None or mark.key == str(key))
         ]
 
     def count(self, event: str | None = None, key: object | None = None) -> int:

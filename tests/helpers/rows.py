@@ -16,7 +16,13 @@ HOUR = 3_600_000_000
 
 
 def fill(
-    count: int, *, queue: str = "default", state: str = "ready", rank: int = 0, due_in: int = HOUR, alias: str = "default"
+    count: int,
+    *,
+    queue: str = "default",
+    state: str = "ready",
+    rank: int = 0,
+    due_in: int = HOUR,
+    alias: str = "default",
 ) -> None:
     """Add jobs, one microsecond apart; a scheduled one is due in ``due_in`` microseconds."""
     connection = connections[alias]
@@ -90,7 +96,9 @@ def pages_read(sql: str, alias: str = "default") -> int:
     with connection.cursor() as cursor:
         cursor.execute("BEGIN")
         try:
-            cursor.execute(f"{'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)' if is_postgresql else 'ANALYZE FORMAT=JSON'} {sql}")
+            cursor.execute(
+                f"{'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)' if is_postgresql else 'ANALYZE FORMAT=JSON'} {sql}"
+            )
             said = cursor.fetchone()[0]
         finally:
             cursor.execute("ROLLBACK")

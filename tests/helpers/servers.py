@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lab.servers import MariaDB, PostgreSQL, Server
 
+from lab.servers import MariaDB, PostgreSQL, Server
 from tests.conftest import REQUIRE_SERVICES
 
 DATABASE = "jobqueue"

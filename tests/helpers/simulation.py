@@ -35,7 +35,9 @@ class Simulation:
     def advance(self, seconds: float) -> None:
         self.passed += seconds
 
-    def run(self, loop: Worker, *, waits: int | None = None, on_wait: Callable[[int], None] | None = None) -> WorkerStats:
+    def run(
+        self, loop: Worker, *, waits: int | None = None, on_wait: Callable[[int], None] | None = None
+    ) -> WorkerStats:
         """Run a loop; ask it to stop at its wait number ``waits``. ``on_wait`` is called with each number first."""
 
         def wait(seconds: float | None) -> bool:

@@ -15,7 +15,11 @@ BETWEEN_LOOKS = 0.02
 
 
 def wait_until(
-    condition: Callable[[], T], what: str | Callable[[], str], *, seconds: float = DEADLINE, between: float = BETWEEN_LOOKS
+    condition: Callable[[], T],
+    what: str | Callable[[], str],
+    *,
+    seconds: float = DEADLINE,
+    between: float = BETWEEN_LOOKS,
 ) -> T:
     """Return the first true value of ``condition``; at the deadline fail, and say ``what`` was waited for."""
     ends = time.monotonic() + seconds

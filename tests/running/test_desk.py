@@ -277,4 +277,3 @@ def test_a_budget_without_a_limit_grants_everything() -> None:
     budget = Budget(None)
     assert budget.take(500) == 500
     assert not budget.is_spent
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -141,11 +142,8 @@ def test_a_swallowed_error_in_a_transaction_does_not_reach_the_next_job(
     @register(max_attempts=1)
     def swallow() -> None:
         Group.objects.create(name="double")
-        with transaction.atomic():
-            try:
-                Group.objects.create(name="double")
-            except DatabaseError:
-                pass
+        with transaction.atomic(), suppress(DatabaseError):
+            Group.objects.create(name="double")
 
     job_id = swallow.dispatch().id
     next_job()

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from . import history
 from .history import How, Record, Trouble
-
-ATOMIC_KINDS = {"atomic", "atomic once"}
+from .kinds import CHILD, KINDS
 
 
 class Waiting(NamedTuple):
@@ -71,6 +70,7 @@ class Run:
     """``end`` is None when the handler was not seen to end."""
 
     token: str
+    id: str
     pid: int
     attempt: int
     start: float
@@ -98,7 +98,7 @@ class Case:
 
     @property
     def is_atomic(self) -> bool:
-        return self.kind in ATOMIC_KINDS
+        return self.kind in KINDS and KINDS[self.kind].is_atomic
 
     @property
     def was_stored(self) -> bool:
@@ -128,6 +128,7 @@ def gather(records: Iterable[Record], content: Content, *, retry_after: float) -
     for effect in content.effects:
         book.case(effect.key).effects.append(effect)
     book.join_children()
+    book.end_with_their_workers()
     return Book(cases=book.cases, troubles=book.troubles, reserves=book.reserves)
 
 
@@ -176,11 +177,11 @@ class _Gathering:
 
     def _add_child(self, record: history.Child) -> None:
         case = self.case(record.key)
-        case.kind, case.asked, case.is_known, case.parent = "quick", record.at, True, record.parent
+        case.kind, case.asked, case.is_known, case.parent = CHILD, record.at, True, record.parent
         self._joined.setdefault((record.parent, record.token), []).append(case)
 
     def _add_started(self, record: history.Started) -> None:
-        run = Run(token=record.token, pid=record.pid, attempt=record.attempt, start=record.at)
+        run = Run(token=record.token, id=record.id, pid=record.pid, attempt=record.attempt, start=record.at)
         self.case(record.key).runs.append(run)
 
     def _add_finished(self, record: history.Finished) -> None:
@@ -241,3 +242,11 @@ class _Gathering:
 
     def _add_trouble(self, record: Trouble) -> None:
         self.troubles.append(record)
+
+    def end_with_their_workers(self) -> None:
+        """Whoever is dead holds nothing, so that a supervisor may pass its jobs on at once."""
+        killed = {trouble.pid: trouble.begun for trouble in self.troubles if trouble.kind == "kill"}
+        for case in self.cases.values():
+            for held in case.holdings.values():
+                if held.asked <= killed.get(held.pid, 0.0):
+                    held.over = min(held.over, killed[held.pid])

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
 from .cases import Book, Case, Content, Holding, Run, gather
-from .handlers import ATTEMPTS_OF_ALWAYS, KINDS
 from .history import Record, Trouble
+from .kinds import ATTEMPTS_OF_ALWAYS, KINDS
 
 # How much may be repeated beside the job in hand.
 SLICE_SECONDS = 0.1
@@ -59,13 +60,19 @@ def check(records: Iterable[Record], content: Content, rules: Rules) -> Verdict:
     book = gather(records, content, retry_after=rules.retry_after)
     found: list[Violation] = []
     for case in book.cases.values():
-        case.runs.sort(key=lambda run: run.start)
+        case.runs.sort(key=partial(_turn, case))
         for rule in CASE_RULES:
             found += rule(case)
         found += repeats(case, book, rules)
     found += split(book)
     found += ended(book)
     return Verdict(violations=found, book=book)
+
+
+def _turn(case: Case, run: Run) -> float:
+    """Runs follow each other as their reservations do: a worker that was stopped may start late what was taken away."""
+    held = case.holdings.get(run.token)
+    return run.start if held is None else held.at
 
 
 # The promises on one job
@@ -98,10 +105,13 @@ def doubled(case: Case) -> Iterator[Violation]:
     """A job ends in exactly one way, once, and nothing follows its end."""
     ends = [held for held in case.holdings.values() if held.ended in {"complete", "fail"}]
     places = len(case.waiting) + len(case.dead_letters)
+    ids = {run.id for run in case.runs}
     completed = sum(held.ended == "complete" for held in ends)
     if len(ends) > 1:
         how = " and ".join(f"{held.ended} by {held.worker}" for held in ends)
         yield Violation("doubled", case.key, f"it was settled {len(ends)} times: {how}")
+    elif len(ids) > 1:
+        yield Violation("doubled", case.key, f"one dispatch has stored {len(ids)} jobs")
     elif places > 1:
         yield Violation("doubled", case.key, f"it is in {places} places at once")
     elif completed and places:
@@ -114,14 +124,14 @@ def doubled(case: Case) -> Iterator[Violation]:
 
 def overlap(case: Case) -> Iterator[Violation]:
     """Two workers never hold a valid reservation for the same job."""
-    for first, second in pairwise(sorted(case.holdings.values(), key=lambda held: held.at)):
-        seconds = first.valid_until - second.at
-        if seconds > CLOCK_SECONDS:
-            yield Violation(
-                "overlap",
-                case.key,
-                f"{second.worker} reserved it {seconds:.3f} s before the reservation of {first.worker} ended",
-            )
+    first: Holding | None = None
+    for second in sorted(case.holdings.values(), key=lambda held: held.at):
+        seconds = 0.0 if first is None else first.valid_until - second.at
+        if first is not None and seconds > CLOCK_SECONDS:
+            text = f"{second.worker} reserved it {seconds:.3f} s before the reservation of {first.worker} ended"
+            yield Violation("overlap", case.key, text)
+        if first is None or second.valid_until > first.valid_until:
+            first = second
 
 
 def unreserved(case: Case) -> Iterator[Violation]:
@@ -147,7 +157,7 @@ def effects(case: Case) -> Iterator[Violation]:
 
 def early(case: Case) -> Iterator[Violation]:
     """A delayed job does not start before its time."""
-    for run in case.runs[:1]:
+    for run in case.runs:
         seconds = case.asked + case.delay - run.start
         if case.delay and seconds > CLOCK_SECONDS:
             yield Violation("early", case.key, f"it started {seconds:.3f} s before its time")
@@ -161,11 +171,10 @@ def unearned(case: Case) -> Iterator[Violation]:
         yield Violation("unearned", case.key, text)
     if case.kind == "single" and len(case.runs) > 1:
         yield Violation("unearned", case.key, f"it may start once, and started {len(case.runs)} times")
-    if case.kind == "always":
-        failed = sum(run.end is not None and not run.done for run in case.runs)
-        letters = [letter for letter in case.dead_letters if letter.attempts != ATTEMPTS_OF_ALWAYS]
-        if letters or failed > ATTEMPTS_OF_ALWAYS + len(case.runs) - failed:
-            yield Violation("unearned", case.key, f"it failed {failed} times of {ATTEMPTS_OF_ALWAYS}")
+    for letter in case.dead_letters:
+        if case.kind == "always" and letter.attempts != ATTEMPTS_OF_ALWAYS:
+            text = f"it became a dead letter after {letter.attempts} attempts, not {ATTEMPTS_OF_ALWAYS}"
+            yield Violation("unearned", case.key, text)
 
 
 CASE_RULES = (ghost, lost, stuck, doubled, overlap, unreserved, effects, early, unearned)
@@ -239,14 +248,15 @@ def ended(book: Book) -> Iterator[Violation]:
 
 
 def recoveries(book: Book, kind: str) -> list[float]:
-    """For each trouble of a kind, how many seconds it took until the last of the jobs that it hit ran again."""
+    """For each trouble of a kind, how many seconds it took until the last of the jobs held then was reserved again."""
     latest: dict[int, float] = {}
     troubles = [(index, trouble) for index, trouble in enumerate(book.troubles) if trouble.kind == kind]
     for case in book.cases.values():
-        for run, following in repeated(case):
+        for held, following in pairwise(sorted(case.holdings.values(), key=lambda held: held.at)):
             for index, trouble in troubles:
-                if run.pid == trouble.pid and run.start <= trouble.begun <= following.start:
-                    latest[index] = max(latest.get(index, 0.0), following.start - trouble.begun)
+                was_held = held.ended is None and held.pid == trouble.pid
+                if was_held and held.at <= trouble.begun <= following.at:
+                    latest[index] = max(latest.get(index, 0.0), following.at - trouble.begun)
                     break
     return sorted(latest.values())
 

@@ -1,4 +1,7 @@
-"""The jobs of a soak: each tells the history of its start and its end; the first argument is its key."""
+"""The jobs of a soak: each tells the history of its start and its end; the first argument is its key.
+
+Imported by the processes of a soak only: in others no worker would find them, and a check would say so.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 from django.db import connection
 
 from django_jobqueue import JobContext, job
 
 from . import history
+from .kinds import ATTEMPTS_OF_ALWAYS, EFFECT_TABLE, MANY_ATTEMPTS
 from .watching import token_of
-
-EFFECT_TABLE = "jobqueue_soak_effect"
-# So many that no run of bad luck makes a dead letter of a job that is sound.
-MANY_ATTEMPTS = 50
-ATTEMPTS_OF_ALWAYS = 3
 
 
 class Meant(Exception):
@@ -85,34 +82,3 @@ def atomic(context: JobContext, key: str, fails: bool = False) -> None:
         sound.dispatch(child)
         if fails and context.attempt == 1:
             raise Meant(key)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """``weight`` is how many of a thousand jobs are of this kind; ``seconds`` and ``delay`` are ranges to draw from.
-
-    A ``sound`` job is never a dead letter; the time of a ``long`` one is counted in reservations.
-    """
-
-    handler: Any
-    weight: int
-    seconds: tuple[float, float] | None = None
-    delay: tuple[float, float] | None = None
-    arguments: tuple[Any, ...] = ()
-    is_sound: bool = True
-    is_long: bool = False
-
-
-KINDS = {
-    "quick": Kind(handler=sound, weight=700),
-    "each": Kind(handler=each, weight=40),
-    "delayed": Kind(handler=sound, weight=80, delay=(0.2, 3.0)),
-    "brief": Kind(handler=sound, weight=15, seconds=(0.01, 0.08)),
-    "slow": Kind(handler=sound, weight=6, seconds=(0.2, 0.6)),
-    "long": Kind(handler=sound, weight=1, seconds=(1.1, 1.6), is_long=True),
-    "once": Kind(handler=once, weight=30),
-    "always": Kind(handler=always, weight=15, is_sound=False),
-    "single": Kind(handler=single, weight=13, seconds=(0.0, 0.1), is_sound=False),
-    "atomic": Kind(handler=atomic, weight=90),
-    "atomic once": Kind(handler=atomic, weight=10, arguments=(True,)),
-}

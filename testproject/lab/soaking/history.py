@@ -130,17 +130,7 @@ class Trouble(NamedTuple):
 
 
 Record: TypeAlias = (
-    Dispatching
-    | Ended
-    | Child
-    | Started
-    | Finished
-    | Reserved
-    | Renewed
-    | Settling
-    | Settled
-    | HandedBack
-    | Trouble
+    Dispatching | Ended | Child | Started | Finished | Reserved | Renewed | Settling | Settled | HandedBack | Trouble
 )
 RECORDS: dict[str, type[Any]] = {
     record.__name__: record
@@ -163,7 +153,7 @@ now = time.monotonic
 
 
 class Writer:
-    """Appends to the file of this process; the file is made by the first record."""
+    """Appends to the file of this process, whose name begins with its id; the first record makes it."""
 
     def __init__(self) -> None:
         self._file = -1
