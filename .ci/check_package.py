@@ -48,9 +48,7 @@ def check_wheel(root: Path, wheel: Path) -> bool:
 def check_sdist(root: Path, sdist: Path) -> bool:
     with tarfile.open(sdist) as archive:
         held = {member.name.partition("/")[2] for member in archive if member.isfile()}
-    wanted = {
-        name for name in tracked_files(root) if name.startswith((f"{PACKAGE}/", "tests/", "docs/"))
-    }
+    wanted = {name for name in tracked_files(root) if name.startswith((f"{PACKAGE}/", "tests/", "docs/"))}
     return not complain("missing from the sdist", wanted - held)
 
 

@@ -13,9 +13,7 @@ def command(name: str) -> str:
     marker = rf"^<!-- ci: {re.escape(name)} -->\n+```sh\n(.*?)^```$"
     found = re.findall(marker, README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     if len(found) != 1:
-        sys.exit(
-            f"README.md: expected one ```sh block after <!-- ci: {name} -->, found {len(found)}."
-        )
+        sys.exit(f"README.md: expected one ```sh block after <!-- ci: {name} -->, found {len(found)}.")
     return str(found[0])
 
 

@@ -23,7 +23,6 @@ JOBQUEUE: dict[str, Any] = {
     "CONNECTIONS": {"default": {"DRIVER": "lab.soaking.watching.WatchedDriver", "DATABASE": "default"}},
     "MODULES": ["soaking.handlers"],
     "RETRY_AFTER": _soak["retry_after"],
-    "POLL_INTERVAL": 0.2,
     "BACKOFF": 0.3,
     # A worker that found its server gone looks again soon, so that a short soak sees many restarts.
     "QUEUE_ERROR_BACKOFF_CAP": 1,

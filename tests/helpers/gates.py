@@ -90,7 +90,7 @@ class Abandoned:
     """What a worker calls when it has given back everything, a handler that runs on too."""
 
     def __init__(self) -> None:
-        self._told = threading.Event()
+        self._told = Event()
 
     def __call__(self) -> None:
         self._told.set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from django_jobqueue.drivers import Driver
 from django_jobqueue.models import FailedJob, Job
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock, at_once
+from tests.helpers.errors import ERRORS, Load
 from tests.helpers.listening import Heard
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
@@ -385,3 +388,49 @@ def test_an_unreadable_payload_of_an_atomic_job_fails_like_any_other(
     job = get_job(job_id)
     assert job is not None
     assert job.errors[0].exception_class == "django_jobqueue.exceptions.InvalidPayload"
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_is_raised_fails_the_job_and_the_next_one_runs(
+    database: Driver, worker: Worker, clock: Clock, register: Register, error: BaseException
+) -> None:
+    """F25"""
+
+    @register(atomic=True, max_attempts=1)
+    def work(fails: bool) -> None:
+        Group.objects.create(name=f"effect {fails}")
+        if fails:
+            raise error
+
+    work.dispatch(True)
+    work.dispatch(False)
+    while worker.work_once(now=clock.now):
+        pass
+    assert FailedJob.objects.get().exception_class.endswith(type(error).__name__)
+    assert effects() == ["effect False"]
+
+
+def test_a_failed_job_keeps_none_of_its_objects_alive(
+    database: Driver, worker: Worker, clock: Clock, register: Register
+) -> None:
+    """F58"""
+    watched: list[weakref.ref[Load]] = []
+    alive = []
+
+    @register(atomic=True, max_attempts=1)
+    def work() -> None:
+        alive.append([reference() for reference in watched if reference() is not None])
+        load = Load()
+        watched.append(weakref.ref(load))
+        raise ValueError("with a local")
+
+    for _ in range(3):
+        work.dispatch()
+    gc.collect()
+    gc.disable()
+    try:
+        while worker.work_once(now=clock.now):
+            pass
+    finally:
+        gc.enable()
+    assert alive == [[], [], []]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import socket
 import sys
@@ -21,22 +20,9 @@ from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.jobs.records import NewJob
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
+from tests.helpers.errors import ERRORS, Load
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
-
-
-class Unusual(BaseException):
-    """No Exception."""
-
-
-class Unprintable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-class Leaving(Exception):
-    def __str__(self) -> str:
-        raise SystemExit(3)
 
 
 def run_all(worker: Worker, clock: Clock) -> None:
@@ -54,26 +40,12 @@ def failed(job_id: Any) -> Any:
 # What a handler may raise
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        SystemExit(3),
-        KeyboardInterrupt(),
-        GeneratorExit(),
-        asyncio.CancelledError(),
-        Unusual(),
-        Unprintable(),
-        Leaving(),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-@pytest.mark.parametrize("kind", ["plain", "async", "atomic"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("kind", ["plain", "async"])
 def test_whatever_is_raised_fails_the_job_and_the_next_one_runs(
     driver: Driver, worker: Worker, clock: Clock, register: Register, error: BaseException, kind: str
 ) -> None:
     """F25"""
-    if kind == "atomic" and not driver.supports_transactions:
-        pytest.skip("no transactions")
     seen = []
 
     if kind == "async":
@@ -84,7 +56,7 @@ def test_whatever_is_raised_fails_the_job_and_the_next_one_runs(
 
     else:
 
-        @register(max_attempts=1, atomic=kind == "atomic")
+        @register(max_attempts=1)
         def boom() -> None:
             raise error
 
@@ -205,17 +177,11 @@ def test_a_return_value_of_any_kind_is_success(
 # Memory
 
 
-class Load:
-    """Something that a weak reference can watch."""
-
-
-@pytest.mark.parametrize("kind", ["plain", "atomic", "async"])
+@pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_failed_job_keeps_none_of_its_objects_alive(
     driver: Driver, worker: Worker, clock: Clock, register: Register, kind: str
 ) -> None:
     """F58"""
-    if kind == "atomic" and not driver.supports_transactions:
-        pytest.skip("no transactions")
     watched: list[weakref.ref[Load]] = []
     alive = []
 
@@ -233,7 +199,7 @@ def test_a_failed_job_keeps_none_of_its_objects_alive(
 
     else:
 
-        @register(max_attempts=1, atomic=kind == "atomic")
+        @register(max_attempts=1)
         def boom() -> None:
             body()
 

@@ -14,6 +14,7 @@ from django.db import connection
 from django_jobqueue import get_job
 from django_jobqueue.drivers import Driver
 from django_jobqueue.running.options import WorkerStats
+from django_jobqueue.running.stopping import Stopping
 from django_jobqueue.running.worker import Worker
 from tests.helpers.gates import Abandoned, Gate, Started, look
 from tests.helpers.listening import Heard

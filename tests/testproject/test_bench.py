@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.core.management import CommandError, call_command
+
+import django_jobqueue
+from django_jobqueue import using
+from django_jobqueue.models import Job
 from lab.benchmark.figures import Figure, Result, merged, percentile
 from lab.benchmark.profiling import HANDLER, LAB, PACKAGE, STORE, divided, group_of
 from lab.benchmark.report import table
@@ -21,10 +25,6 @@ from lab.benchmark.tally import LANES, MOST_COUNTED, Tally, hitting
 from lab.benchmark.targets import TARGETS, Target, target_of
 from lab.jobs import noop
 from lab.management.commands import bench
-
-import django_jobqueue
-from django_jobqueue import using
-from django_jobqueue.models import Job
 
 DOCUMENT = {"store", "host", "options", "figures", "skipped", "profile", "verified", "problems"}
 FIGURE = {

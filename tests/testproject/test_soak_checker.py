@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command
 import django_jobqueue
 from lab.soaking import history
 from lab.soaking.cases import Content, DeadLetter, Effect, Waiting
-from lab.soaking.checker import Rules, Violation, back_after, check, recoveries, repeated, spread
+from lab.soaking.checker import Rules, Violation, again_after, back_after, check, repeated, rescued_after, spread
 from lab.soaking.history import How, Record, Trouble, TroubleKind
 from lab.soaking.report import RULES, document, lines
 
@@ -26,7 +26,7 @@ MATRIX = {
     "store": {"version", "own_server"},
     "options": {"seconds", "kill", "workers", "rate", "retry_after", "seed"},
     "jobs": {"committed", "rolled_back", "unknown", "finished", "dead_letters", "runs"},
-    "recovery": {"kill", "pause", "server", "drain"},
+    "recovery": {"rescued", "again", "server", "drain"},
     "violations": set(RULES),
 }
 
@@ -541,6 +541,8 @@ def test_repeats_and_recoveries_are_counted(story: Story) -> None:
     story.start("a")
     story.trouble("kill")
     story.at += RETRY_AFTER
+    story.records.append(history.Rescued([("id of a", "host:1:beef"), ("id of b", "host:1:beef")], story.step()))
+    story.at += 1
     story.whole("a", token="t2", pid=2)
     story.whole("b", token="t3", pid=2)
     story.trouble("server", None, seconds=1)
@@ -548,9 +550,8 @@ def test_repeats_and_recoveries_are_counted(story: Story) -> None:
     story.whole("c", token="t4", pid=2)
     book = check(story.records, story.content(), Rules(retry_after=RETRY_AFTER)).book
     assert [len(repeated(book.cases[key])) for key in "abc"] == [1, 0, 0]
-    (seconds,) = recoveries(book, "kill")
-    assert RETRY_AFTER < seconds < RETRY_AFTER + 0.2
-    assert recoveries(book, "pause") == []
+    assert rescued_after(book) == pytest.approx([RETRY_AFTER + 0.01])
+    assert again_after(book) == pytest.approx([RETRY_AFTER + 1.04])
     assert back_after(book) == pytest.approx([0.04])
     assert spread([]) is None
     assert spread([1, 2, 6]) == {"median": 2, "worst": 6, "times": 3}
@@ -568,6 +569,7 @@ def test_a_history_is_read_as_it_was_written(story: Story, tmp_path: Path, monke
         history.Child("a.1", "a", "t1", 1.0),
         history.Renewed([("a", "t1")], 1.0, 2.0),
         history.HandedBack([("a", "t1", True)], 1.0, 2.0),
+        history.Rescued([("id of a", "host:1:beef")], 1.0),
         Trouble("kill", 1, 1.0, 2.0, "why\nso"),
     ]
     assert {type(record) for record in story.records} == set(history.RECORDS.values())

@@ -106,6 +106,13 @@ class Case:
         return bool(self.runs or self.holdings or self.waiting or self.dead_letters or self.effects)
 
 
+class Rescue(NamedTuple):
+    """Jobs of this process, whose reservations had expired, were made ready again."""
+
+    pid: int
+    at: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Book:
     """The cases by their keys, and what was done to the processes."""
@@ -113,6 +120,7 @@ class Book:
     cases: dict[str, Case]
     troubles: list[Trouble]
     reserves: list[float]
+    rescues: list[Rescue]
 
 
 def gather(records: Iterable[Record], content: Content, *, retry_after: float) -> Book:
@@ -129,7 +137,7 @@ def gather(records: Iterable[Record], content: Content, *, retry_after: float) -
         book.case(effect.key).effects.append(effect)
     book.join_children()
     book.end_with_their_workers()
-    return Book(cases=book.cases, troubles=book.troubles, reserves=book.reserves)
+    return Book(cases=book.cases, troubles=book.troubles, reserves=book.reserves, rescues=book.rescues)
 
 
 def _moment(record: Record) -> float:
@@ -146,6 +154,7 @@ class _Gathering:
         self.cases: dict[str, Case] = {}
         self.troubles: list[Trouble] = []
         self.reserves: list[float] = []
+        self.rescues: list[Rescue] = []
         self._retry_after = retry_after
         self._transactions: dict[str, list[Case]] = {}
         self._joined: dict[tuple[str, str], list[Case]] = {}
@@ -239,6 +248,9 @@ class _Gathering:
 
     def _answer(self, held: Holding, asked: float, at: float) -> None:
         held.asking = [(begun, at if begun == asked else answered) for begun, answered in held.asking]
+
+    def _add_rescued(self, record: history.Rescued) -> None:
+        self.rescues += [Rescue(history.pid_of(worker), record.at) for _, worker in record.jobs]
 
     def _add_trouble(self, record: Trouble) -> None:
         self.troubles.append(record)

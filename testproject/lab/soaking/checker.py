@@ -247,18 +247,18 @@ def ended(book: Book) -> Iterator[Violation]:
 # Figures
 
 
-def recoveries(book: Book, kind: str) -> list[float]:
-    """For each trouble of a kind, how many seconds it took until the last of the jobs held then was reserved again."""
-    latest: dict[int, float] = {}
-    troubles = [(index, trouble) for index, trouble in enumerate(book.troubles) if trouble.kind == kind]
-    for case in book.cases.values():
-        for held, following in pairwise(sorted(case.holdings.values(), key=lambda held: held.at)):
-            for index, trouble in troubles:
-                was_held = held.ended is None and held.pid == trouble.pid
-                if was_held and held.at <= trouble.begun <= following.at:
-                    latest[index] = max(latest.get(index, 0.0), following.at - trouble.begun)
-                    break
-    return sorted(latest.values())
+def rescued_after(book: Book) -> list[float]:
+    """For each worker that was killed, how many seconds later the last of its jobs was ready again."""
+    killed = {trouble.pid: trouble.begun for trouble in book.troubles if trouble.kind == "kill"}
+    latest = {rescue.pid: rescue.at - killed[rescue.pid] for rescue in sorted(book.rescues) if rescue.pid in killed}
+    return sorted(seconds for seconds in latest.values() if seconds > 0)
+
+
+def again_after(book: Book) -> list[float]:
+    """For each run that a kill has cut short or made to be repeated, how many seconds later the next one started."""
+    killed = {trouble.pid: trouble.begun for trouble in book.troubles if trouble.kind == "kill"}
+    pairs = [pair for case in book.cases.values() for pair in repeated(case)]
+    return sorted(following.start - killed[run.pid] for run, following in pairs if run.pid in killed)
 
 
 def back_after(book: Book) -> list[float]:

@@ -119,6 +119,13 @@ class HandedBack(NamedTuple):
     at: float
 
 
+class Rescued(NamedTuple):
+    """Expired reservations were ended by a worker; each is (job id, the identity of whoever held it)."""
+
+    jobs: list[tuple[str, str]]
+    at: float
+
+
 class Trouble(NamedTuple):
     """What the soak did to a process, or to all (``pid`` is None): from ``begun``, at the earliest, to ``ended``."""
 
@@ -145,11 +152,17 @@ RECORDS: dict[str, type[Any]] = {
         Settling,
         Settled,
         HandedBack,
+        Rescued,
         Trouble,
     )
 }
 
 now = time.monotonic
+
+
+def pid_of(worker: str) -> int:
+    """A worker's identity is host, process and a random part."""
+    return int(worker.split(":")[-2])
 
 
 class Writer:

@@ -9,8 +9,9 @@ The JSON is one object:
 - ``disturbances``: ``kills``, ``kills_of_all``, ``clean_stops``, ``pauses``, ``restarts``, ``cuts``,
   ``long_transactions``
 - ``repeats``: runs that were followed by another one though they had not failed
-- ``recovery``: of ``kill`` and ``pause`` (until the last of the jobs held then was reserved again) and ``server``
-  (from its answer to the next reservation), each null or ``median``, ``worst``, ``times``, in seconds; ``drain``
+- ``recovery``: ``rescued`` (from the kill of a worker until the last of its jobs was ready again), ``again`` (from the
+  kill until a job that it had hit started again, behind all that was waiting) and ``server`` (from its answer to the
+  next reservation), each null or ``median``, ``worst``, ``times``, in seconds; ``drain``
 - ``violations``: how many of each rule
 - ``found``: a list of objects with ``rule``, ``key`` and ``text``
 - ``verified``: whether there are none
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from .checker import back_after, recoveries, repeated, spread
+from .checker import again_after, back_after, repeated, rescued_after, spread
 from .session import Result
 
 RULES = (
@@ -69,8 +70,8 @@ def document(result: Result) -> dict[str, Any]:
         "disturbances": asdict(result.counts),
         "repeats": sum(len(repeated(case)) for case in cases),
         "recovery": {
-            "kill": spread(recoveries(book, "kill")),
-            "pause": spread(recoveries(book, "pause")),
+            "rescued": spread(rescued_after(book)),
+            "again": spread(again_after(book)),
             "server": spread(back_after(book)),
             "drain": round(result.drain_seconds, 2),
         },
@@ -96,8 +97,9 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"restarts   {done['restarts']}, and {done['cuts']} connections cut"
     yield f"repeats    {found['repeats']}"
     yield (
-        f"recovery   after a kill {_span(recovery['kill'])}; after a pause {_span(recovery['pause'])}; after a restart "
-        f"{_span(recovery['server'])}; drained in {recovery['drain']} s"
+        f"recovery   jobs of a killed worker were ready again after {_span(recovery['rescued'])}, and ran again after "
+        f"{_span(recovery['again'])}; the server's restart was over after {_span(recovery['server'])}; drained in "
+        f"{recovery['drain']} s"
     )
     yield "violations " + ", ".join(f"{rule} {count}" for rule, count in found["violations"].items())
     for violation in found["found"][:MOST_SHOWN]:

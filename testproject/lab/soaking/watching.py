@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django_jobqueue.drivers.database import DatabaseDriver
 from django_jobqueue.jobs.payloads import decode
-from django_jobqueue.jobs.records import Complete, Fail, Reservation, Reserved, ReserveLimit, Settlement
+from django_jobqueue.jobs.records import Complete, Fail, Rescued, Reservation, Reserved, ReserveLimit, Settlement
 
 from . import history
 
@@ -34,7 +34,9 @@ class WatchedDriver(DatabaseDriver):
             first = reserved.jobs[0]
             jobs = [(_key(job), job.attempt) for job in reserved.jobs]
             history.write(
-                history.Reserved(str(first.token), worker, _pid(worker), first.alone, jobs, asked, history.now())
+                history.Reserved(
+                    str(first.token), worker, history.pid_of(worker), first.alone, jobs, asked, history.now()
+                )
             )
         return reserved
 
@@ -52,6 +54,12 @@ class WatchedDriver(DatabaseDriver):
         jobs = [(_key(job), str(job.token), job.id in owned) for job in reservations]
         history.write(history.HandedBack(jobs, asked, history.now()))
         return owned
+
+    def rescue(self, **options: Any) -> list[Rescued]:
+        rescued = super().rescue(**options)
+        if rescued:
+            history.write(history.Rescued([(str(job.id), job.worker) for job in rescued], history.now()))
+        return rescued
 
     def settle(self, settlements: Sequence[Settlement], **options: Any) -> set[UUID]:
         asked = history.now()
@@ -79,8 +87,3 @@ def _named(reservations: Iterable[Reservation]) -> list[tuple[str, str]]:
 def _key(job: Reservation) -> str:
     args, _ = decode(job.payload, job.format)
     return str(args[0])
-
-
-def _pid(worker: str) -> int:
-    """A worker's identity is host, process and a random part."""
-    return int(worker.split(":")[-2])
