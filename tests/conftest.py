@@ -14,6 +14,7 @@ from django_jobqueue.drivers.memory import MemoryDriver
 from tests.drivers.contract import DATABASE, PORTABLE, Clock, Store
 
 REQUIRE_SERVICES = os.environ.get("JOBQUEUE_REQUIRE_SERVICES") == "1"
+RUN_SLOW = os.environ.get("JOBQUEUE_SLOW") == "1"
 VENDORS = {
     "postgres": "django.db.backends.postgresql",
     "mysql": "django.db.backends.mysql",
@@ -45,6 +46,8 @@ def _services(request: pytest.FixtureRequest) -> None:
     for marker, wanted in VENDORS.items():
         if request.node.get_closest_marker(marker) and engine != wanted:
             pytest.skip(f"needs JOBQUEUE_TEST_DATABASE={marker}")
+    if request.node.get_closest_marker("slow") and not RUN_SLOW:
+        pytest.skip("slow; JOBQUEUE_SLOW=1 runs it")
     if request.node.get_closest_marker("redis"):
         environ = os.environ.get
         require_service("Redis", environ("REDIS_HOST", "127.0.0.1"), int(environ("REDIS_PORT", "6379")))

@@ -161,7 +161,7 @@ class DatabaseDriver(Driver):
             with connections[self._database].cursor() as cursor:
                 cursor.execute(sql, params)
         except IntegrityError:
-            wanted = {job.id: job for job in jobs}
+            wanted = {job.id: job for job in reversed(jobs)}  # of two under one id the first
             known = set(self._jobs.filter(id__in=wanted).values_list("id", flat=True))
             others = [job for job_id, job in wanted.items() if job_id not in known]
             if len(others) == len(jobs):
@@ -387,9 +387,14 @@ class DatabaseDriver(Driver):
             others = [item for item in settlements if not isinstance(item, Complete)]
             with own_transaction(self._database):
                 owned: set[UUID] = set()
+                deleted: set[tuple[UUID, UUID]] = set()
                 for token, ids in _by_token([item.reservation for item in completed]):
-                    owned |= self._delete_owned(ids, token)
-                follow = [job for item in completed if item.reservation.id in owned for job in item.then]
+                    found = self._delete_owned(ids, token)
+                    owned |= found
+                    deleted |= {(job_id, token) for job_id in found}
+                # By token too: a stale reservation may come with the valid one of the same job.
+                ended = [item for item in completed if item.then and _key(item.reservation) in deleted]
+                follow = [job for item in ended for job in item.then]
                 if follow:
                     self._insert(follow, now)
                 for item in others:
@@ -764,6 +769,10 @@ def _queues_one_by_one(cursor: CursorWrapper) -> Iterator[str]:
         if name is None:
             return
         yield name
+
+
+def _key(held: Reservation) -> tuple[UUID, UUID]:
+    return held.id, held.token
 
 
 def _candidate(row: Sequence[Any]) -> Candidate:

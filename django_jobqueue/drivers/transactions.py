@@ -81,6 +81,7 @@ def repeating(alias: str, work: Callable[[], T]) -> T:
     started = time.monotonic()
     reconnected = False
     for pause in PAUSES:
+        raw = connection.connection
         try:
             return work()
         except (DatabaseError, InterfaceError) as error:
@@ -88,18 +89,21 @@ def repeating(alias: str, work: Callable[[], T]) -> T:
                 if time.monotonic() - started > LONGEST_REPEATING:
                     raise
                 time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - spreads load, guards nothing
-            elif not reconnected and isinstance(error, OperationalError | InterfaceError) and _is_gone(connection):
+            elif not reconnected and isinstance(error, OperationalError | InterfaceError) and _is_gone(connection, raw):
                 reconnected = True
             else:
                 raise
     return work()
 
 
-def _is_gone(connection: BaseDatabaseWrapper) -> bool:
-    """Whether the connection no longer answers; it is closed then, and the next use opens another."""
-    if connection.connection is None:
-        return False
-    if connection.is_usable():
+def _is_gone(connection: BaseDatabaseWrapper, raw: object) -> bool:
+    """Whether ``raw``, which was in use, no longer answers; the next use has another connection then.
+
+    Leaving a block of atomic(), Django closes one that cannot roll back, and opens the next at once.
+    """
+    if raw is not None and connection.connection is not raw:
+        return True
+    if connection.connection is None or connection.is_usable():
         return False
     connection.close()
     return True

@@ -16,6 +16,9 @@ class StateIndex(models.Index):
     Where statistics have never seen a ready job, PostgreSQL takes any index that begins with the state for as good
     as the one that has the order, and then sorts the whole queue at every reserve. SQLite could not use a partial
     index, since the state is a parameter; MySQL has none, and Django's own ``condition`` would warn of that.
+
+    The partial index lacks the column: PostgreSQL takes a condition that is the index' own for met, so that the
+    columns behind it would bound nothing.
     """
 
     def __init__(self, *, fields: list[str], name: str, state: str) -> None:
@@ -29,6 +32,8 @@ class StateIndex(models.Index):
     def create_sql(
         self, model: type[models.Model], schema_editor: BaseDatabaseSchemaEditor, using: str = "", **kwargs: Any
     ) -> Statement:
-        condition = Q(state=self.state) if schema_editor.connection.vendor == "postgresql" else None
-        index = models.Index(fields=self.fields, name=self.name, condition=condition)
+        index = models.Index(fields=self.fields, name=self.name)
+        if schema_editor.connection.vendor == "postgresql":
+            fields = [field for field in self.fields if field != "state"]
+            index = models.Index(fields=fields, name=self.name, condition=Q(state=self.state))
         return index.create_sql(model, schema_editor, using, **kwargs)

@@ -155,13 +155,21 @@ class Keeper:
             self._desk.asks_to_stop,
             started=running.since,
         )
-        try:
-            if attempt.is_atomic:
-                driver.end_session(self._hand.session)  # it holds the lock of its row to the end
-            self._desk.hand_in(attempt.end(_abandoned(attempt)))
-        except driver.outages:
+        is_released = False
+        with suppress(*driver.outages):
+            is_released = self._release(attempt, driver)
+        if not is_released:
             logger.error("The job %s could not be released; it is rescued when its reservation ends.", running.job.id)
         self._on_abandoned()
+
+    def _release(self, attempt: Attempt, driver: Driver) -> bool:
+        """An atomic job holds the lock of its row to its end: without a session to end, as on SQLite, it stays so."""
+        if attempt.is_atomic:
+            if self._hand.session is None:
+                return False
+            driver.end_session(self._hand.session)
+        self._desk.hand_in(attempt.end(_abandoned(attempt)))
+        return True
 
 
 def _abandoned(attempt: Attempt) -> Settlement:

@@ -21,7 +21,7 @@ if "postgresql" in DATABASES["default"]["ENGINE"]:
 
 JOBQUEUE: dict[str, Any] = {
     "CONNECTIONS": {"default": {"DRIVER": "lab.soaking.watching.WatchedDriver", "DATABASE": "default"}},
-    "MODULES": ["soaking.handlers"],
+    "MODULES": ["jobs", "soaking.handlers"],
     "RETRY_AFTER": _soak["retry_after"],
     "BACKOFF": 0.3,
     # A worker that found its server gone looks again soon, so that a short soak sees many restarts.

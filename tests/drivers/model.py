@@ -8,7 +8,7 @@ says whether it might.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -46,7 +46,7 @@ class ModelJob:
     exceptions: int = 0
     crashes: int = 0
     retries: int = 0
-    errors: AttemptHistory = AttemptHistory()
+    errors: AttemptHistory = field(default_factory=AttemptHistory)
     held: Reservation | None = None
     number: int | None = None
     failed_at: datetime | None = None

@@ -105,7 +105,7 @@ def take_ten(scene: Scene) -> None:
 HOLDERS: dict[str, tuple[str, Callable[[Scene], Any]]] = {
     "a reserve that has locked": ("SELECT", take_ten),
     "a reserve that has taken": ("UPDATE", take_ten),
-    "a completion": ("DELETE", lambda scene: scene.driver.settle([Complete(job) for job in scene.held[:10]])),
+    "a completion": ("DELETE", lambda scene: scene.driver.settle([Complete(scene.held[0]), Release(scene.held[1], 0)])),
     "a release": ("UPDATE", lambda scene: scene.driver.settle([Release(job, 0) for job in scene.held[:2]])),
     "a failure": ("INSERT", lambda scene: scene.driver.settle([Fail(job, attempt()) for job in scene.held[:2]])),
     "a hand-back": ("UPDATE", lambda scene: scene.driver.hand_back(scene.held[:10])),
@@ -143,7 +143,8 @@ def others_renew(scene: Scene) -> None:
 
 
 def others_renew_all(scene: Scene) -> None:
-    assert scene.driver.renew(scene.held[:180], retry_after=90) <= {job.id for job in scene.held[:10]}
+    """Rows that are locked are neither waited for nor lost; the first forty may have ended by now."""
+    assert scene.driver.renew(scene.held[:180], retry_after=90) <= {job.id for job in scene.held[:40]}
 
 
 def others_stage(scene: Scene) -> None:
@@ -163,7 +164,7 @@ def others_cancel(scene: Scene) -> None:
 
 def others_look(scene: Scene) -> None:
     assert scene.driver.queues() == ["default"]
-    assert scene.driver.get(scene.held[0].id) is not None
+    assert scene.driver.get(scene.held[2].id) is not None
     assert scene.driver.sizes()["default"].ready
 
 
@@ -186,15 +187,13 @@ def test_nobody_waits_for_a_workers_open_transaction(scene: Scene, holder: str) 
     scene.driver.uses_vendor_forms = False  # which are one statement, and never wait in the middle
     after, hold = HOLDERS[holder]
     with held_open("strict", lambda: hold(scene), after=after):
-        for other in OTHERS:
-            scene.impatiently(lambda other=other: other(scene))
+        scene.impatiently(lambda: [other(scene) for other in OTHERS])
 
 
 def test_nobody_waits_for_a_caller_who_has_dispatched(scene: Scene) -> None:
     with transaction.atomic(using="strict"):
         scene.driver.push([new(rank=-100), new(), new(rank=100), new(delay=5)])
-        for other in OTHERS:
-            scene.impatiently(lambda other=other: other(scene))
+        scene.impatiently(lambda: [other(scene) for other in OTHERS])
 
 
 # Exactly once
@@ -313,7 +312,7 @@ def met() -> Iterator[list[str]]:
 
 def test_workers_and_callers_never_deadlock(driver: DatabaseDriver, met: list[str], needs_row_locks: None) -> None:
     """Stagers, reservers, rescuers, cancellers, people who retry, and callers at the level of the project."""
-    rounds = 60
+    rounds = 40
 
     def dispatch(number: int) -> None:
         for step in range(rounds):

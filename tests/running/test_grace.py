@@ -176,6 +176,35 @@ def test_an_atomic_job_that_does_not_finish_is_released_too_and_its_effects_are_
     assert not Group.objects.exists()
 
 
+def test_where_an_atomic_job_holds_the_only_lock_nobody_waits_for_it(
+    database: Driver,
+    make_worker: Make,
+    start: Start,
+    gate: Gate,
+    register: Register,
+    abandoned: Abandoned,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """F22: the process goes at once; its transaction is undone then, and the job is rescued."""
+    if connection.vendor != "sqlite":
+        pytest.skip("has sessions that can be ended")
+
+    @register(atomic=True)
+    def slow() -> None:
+        gate.pass_through()
+
+    job_id = slow.dispatch().id
+    worker = make_worker(on_abandoned=abandoned)
+    running = start(worker)
+    gate.wait_until_entered()
+    worker.stopping.ask("now", now=True)
+    abandoned.wait()
+    assert state(job_id) == ("reserved", 1)
+    assert f"The job {job_id} could not be released; it is rescued" in caplog.text
+    gate.open()
+    assert running.end().processed == 1
+
+
 def test_a_grace_of_zero_has_no_end(
     memory: Driver,
     make_worker: Make,

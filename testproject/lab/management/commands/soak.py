@@ -39,6 +39,7 @@ class Command(BaseCommand):
         "Fails on any violation. It works in a database of its own, beside the configured one, and restarts only a "
         "server that it has started itself."
     )
+    requires_system_checks = []  # the configured database need not exist, only its server
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--store", default="default", metavar="CONNECTION", help="an entry of CONNECTIONS")
