@@ -66,7 +66,6 @@ def impatient(processes: Processes) -> Processes:
     return processes
 
 
-
 # Sharing
 
 

@@ -223,8 +223,7 @@ def other_connections() -> int:
     with connections[PRIVATE].cursor() as cursor:
         if VENDOR == "postgresql":
             cursor.execute(
-                "SELECT COUNT(*) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         else:
             cursor.execute(

@@ -416,5 +416,3 @@ def test_a_transaction_of_the_project_keeps_its_level(
     with transaction.atomic(using="strict"), connections["strict"].cursor() as cursor:
         cursor.execute(question)
         assert cursor.fetchone()[0].replace("-", " ").lower() == level
-
-
