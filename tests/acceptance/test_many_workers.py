@@ -243,7 +243,7 @@ def test_a_worker_that_slept_past_its_reservation_can_end_nothing(impatient: Pro
 def restart_until_dead_letter(processes: Processes, worker: Process) -> None:
     """A supervisor that starts a killed worker again, six times at most."""
     for _ in range(6):
-        wait_until(lambda: not worker.is_running or dead_letters(), "the worker was killed, or gave up the job")
+        wait_until(lambda w=worker: not w.is_running or dead_letters(), "the worker was killed, or gave up the job")
         if worker.is_running:
             assert worker.stop() == 0
             return

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -143,8 +144,8 @@ def test_a_worker_asks_for_its_server_with_growing_pauses(server: Server, proces
     with nobody_home(server.port) as calls:
         wait_until(lambda: len(calls) >= 5, "the worker has called five times")
     used = worker.cpu_seconds() - used
-    pauses = [later - earlier for earlier, later in zip(calls, calls[1:5], strict=False)]
-    assert all(1.5 * pause < following for pause, following in zip(pauses, pauses[1:], strict=False)), pauses
+    pauses = [later - earlier for earlier, later in pairwise(calls[:5])]
+    assert all(1.5 * pause < following for pause, following in pairwise(pauses)), pauses
     assert used < sum(pauses) / 2
     server.start()
     wait_for_line(worker, "is back")

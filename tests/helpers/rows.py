@@ -30,7 +30,8 @@ def fill(
         "postgresql": (f"(SELECT generate_series(1, {count}) AS seq) AS s", "gen_random_uuid()"),
         "mysql": (f"seq_1_to_{count} AS s", "REPLACE(UUID(), '-', '')"),
         "sqlite": (
-            f"(WITH RECURSIVE s(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM s LIMIT {count}) SELECT seq FROM s) AS s",
+            "(WITH RECURSIVE s(seq) AS "
+            f"(SELECT 1 UNION ALL SELECT seq + 1 FROM s LIMIT {count}) SELECT seq FROM s) AS s",
             "lower(hex(randomblob(16)))",
         ),
     }[connection.vendor]
