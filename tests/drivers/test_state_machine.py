@@ -99,14 +99,14 @@ wanted_jobs = st.builds(
     delay=one_of(None, None, None, None, None, *DELAYS),
     due=one_of(None, None, None, 0.0, -10.0, 10.0),
     max_attempts=one_of(None, None, 5, 2, 1),
-    retry_for=one_of(None, 0.0, 10.0, 200.0),
+    retry_for=one_of(None, None, 0.0, 10.0, 200.0),
     first_byte=one_of(0x01, 0x7F, 0xFE),
 ).map(_due_once)
 ways = st.builds(
     Way,
-    verb=one_of("complete", "release", "try again", "fail"),
-    delay=one_of(*DELAYS),
-    then=st.lists(wanted_jobs, max_size=2),
+    verb=one_of("complete", "try again", "try again", "fail", "fail", "release"),
+    delay=one_of(0.0, *DELAYS),
+    then=st.lists(wanted_jobs, max_size=1),
     then_known=st.booleans(),
 )
 limits = st.builds(
@@ -142,7 +142,7 @@ class QueueMachine(RuleBasedStateMachine):
         self._push([self._new(each) for each in wanted], "alone")
 
     @rule(
-        data=st.data(), wanted=st.lists(wanted_jobs, min_size=1, max_size=4), is_known=one_of(False, True), how=joined
+        data=st.data(), wanted=st.lists(wanted_jobs, min_size=1, max_size=2), is_known=one_of(False, True), how=joined
     )
     def push(self, data: st.DataObject, wanted: list[Wanted], is_known: bool, how: str) -> None:
         jobs = [self._new(each) for each in wanted]
@@ -274,14 +274,8 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.driver.retry(retry_for, now=self.now) == self.model.retry(retry_for, self.now)
 
     @precondition(lambda self: self.model.dead)
-    @rule(data=st.data())
-    def forget(self, data: st.DataObject) -> None:
-        numbers = self._pick_numbers(data)
-        assert self.driver.forget(numbers) == self.model.forget(numbers)
-
-    @precondition(lambda self: self.model.dead)
-    @rule(data=st.data(), newest_first=st.booleans(), limit=one_of(1, 2, 500))
-    def find_dead_letters(self, data: st.DataObject, newest_first: bool, limit: int) -> None:
+    @rule(data=st.data(), newest_first=st.booleans(), limit=one_of(1, 2, 500), is_forgetting=st.booleans())
+    def find_and_forget(self, data: st.DataObject, newest_first: bool, limit: int, is_forgetting: bool) -> None:
         numbers = [job.number for job in self.model.dead.values() if job.number]
         some = st.sampled_from(numbers)
         texts = [str(self.ids[label]) for label in self._labels(lambda job_id: job_id in self.model.dead)]
@@ -302,6 +296,9 @@ class QueueMachine(RuleBasedStateMachine):
         )
         conditions |= {"newest_first": newest_first, "limit": limit}
         assert self.driver.failed(**conditions) == self.model.failed(**conditions)
+        if is_forgetting:
+            numbers = self._pick_numbers(data)
+            assert self.driver.forget(numbers) == self.model.forget(numbers)
         queue = conditions.get("queue")
         assert self.driver.failed_count(queue=queue) == len(
             self.model.failed(**{} if queue is None else {"queue": queue})

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_jobqueue import dispatch, get_job
-from django_jobqueue.drivers import Driver
+from django_jobqueue import current_job, dispatch, get_job
+from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.exceptions import InvalidConnection
 from django_jobqueue.running.options import WorkerOptions, WorkerStats
 from django_jobqueue.running.stopping import Stopping
 from django_jobqueue.running.worker import Worker, new_identity, shared_drivers_of
 from tests.drivers.contract import Clock
+from tests.helpers.fixtures import FLAKY
 from tests.helpers.listening import Heard
 from tests.helpers.simulation import Simulation
 from tests.helpers.waiting import DEADLINE, wait_until
@@ -284,6 +285,27 @@ def test_a_worker_whose_clock_is_ahead_steals_nothing(
     work.dispatch()
     assert make_worker().work_once()
     assert found == [False]
+
+
+def test_a_worker_that_was_stopped_while_it_reserved_starts_nothing_of_it(
+    settings: Any, make_worker: Make, simulation: Simulation, register: Register
+) -> None:
+    """Somebody else may have run it by now, and would be repeated."""
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": FLAKY}}}
+    driver: Any = connections["default"]
+    ran: list[tuple[int, float]] = []
+
+    @register()
+    def work() -> None:
+        ran.append((current_job().attempt, simulation.passed))  # type: ignore[union-attr]
+
+    work.dispatch()
+    stops = [89.0, 91.0]
+    driver.before["reserve"] = lambda: simulation.advance(stops.pop() if stops else 0)
+    stats = simulation.run(make_worker(retry_after=90, max_jobs=1, stop_when_empty=True))
+    assert stats == WorkerStats(processed=1)
+    assert [attempt for attempt, _ in ran] == [1]
+    assert ran[0][1] >= 180, "it was run by the reserve that took too long"
 
 
 def test_a_dispatch_wakes_a_worker_of_the_same_process(memory: Driver, make_worker: Make, register: Register) -> None:

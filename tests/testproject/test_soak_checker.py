@@ -200,6 +200,20 @@ def test_an_unstarted_job_of_a_worker_that_was_stopped_may_start_when_it_goes_on
     assert story.check() == []
 
 
+def test_a_worker_that_was_stopped_while_it_reserved_may_start_a_job_that_is_over(story: Story) -> None:
+    """Its record is written last, though its reservation was the first."""
+    story.dispatch("a")
+    asked = story.step()
+    stopped_at = story.step()
+    story.at += RETRY_AFTER + 0.5
+    story.whole("a", token="t2", pid=2)
+    story.records.append(Trouble("pause", 1, stopped_at, story.step()))
+    story.records.append(history.Reserved("t1", "host:1:beef", 1, True, [("a", 1)], asked, story.step()))
+    story.run("a")
+    story.settle("a", owned=False)
+    assert story.check() == []
+
+
 def test_a_job_in_hand_when_the_server_went_may_run_again(story: Story) -> None:
     story.dispatch("a")
     story.reserve("a")

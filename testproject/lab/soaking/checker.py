@@ -186,7 +186,8 @@ CASE_RULES = (ghost, lost, stuck, doubled, overlap, unreserved, effects, early, 
 def repeats(case: Case, book: Book, rules: Rules) -> Iterator[Violation]:
     """A job that did not fail runs again only when it was in hand, or in the last slice, at a kill or the like."""
     for run, following in repeated(case):
-        if not any(_explains(trouble, run, case.holdings.get(run.token), rules) for trouble in book.troubles):
+        earlier = [run, following] if _came_together(run, following, case) else [run]
+        if not any(_explains(trouble, each, case, rules) for trouble in book.troubles for each in earlier):
             ended = "was not seen to end" if run.end is None else f"ended {following.start - run.end:.3f} s before that"
             text = (
                 f"process {following.pid} ran it again, though it ran in process {run.pid}, {ended}, and nothing had "
@@ -206,7 +207,13 @@ def _failed(run: Run, case: Case) -> bool:
     return (run.end is not None and not run.done) or (held is not None and held.ended in {"release", "fail"})
 
 
-def _explains(trouble: Trouble, run: Run, held: Holding | None, rules: Rules) -> bool:
+def _came_together(run: Run, following: Run, case: Case) -> bool:
+    """Whether nobody knows which was reserved first: a worker may be stopped before it has told."""
+    first, second = case.holdings.get(run.token), case.holdings.get(following.token)
+    return first is not None and second is not None and second.asked < first.at
+
+
+def _explains(trouble: Trouble, run: Run, case: Case, rules: Rules) -> bool:
     """Whether the run was in hand at the trouble, or in the slice that was not settled yet."""
     is_stop = trouble.kind == "pause"
     if trouble.kind not in {"kill", "pause", "server"}:
@@ -219,6 +226,7 @@ def _explains(trouble: Trouble, run: Run, held: Holding | None, rules: Rules) ->
         return False
     if run.end is None or run.end >= trouble.begun - SLICE_SECONDS - SLACK_SECONDS:
         return True
+    held = case.holdings.get(run.token)
     return held is not None and any(asked <= trouble.begun <= answered for asked, answered in held.asking)
 
 
