@@ -87,6 +87,8 @@ class Child:
         found.reverse()
         # How we came to call the handler tells its author nothing.
         ours = [number for number, frame in enumerate(found) if (frame[0], frame[2]) == _CALLS_HANDLER]
+        if not found:
+            return ""
         summary = traceback.StackSummary.from_list(found[max(ours, default=-1) + 1 :])
         return "".join(["Stack when it hung (most recent call last):\n", *summary.format()])
 

@@ -223,6 +223,7 @@ class _Alarm:
     def disarm(self) -> None:
         if not self._is_armed:
             return
+        self._deadline = 0.0  # one that is on its way must not set it anew
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._handler_before or signal.SIG_DFL)
         self._is_armed, self._fires_at = False, _NEVER
@@ -235,6 +236,9 @@ class _Alarm:
         if not self._may_raise():
             if time.monotonic() < self._deadline:
                 self._arm(self._deadline)
+            else:  # for a handler that has ended: the next one may have no limit
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                self._fires_at = _NEVER
         elif _is_inside(frame):
             raise TimedOut
 

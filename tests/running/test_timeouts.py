@@ -320,6 +320,26 @@ def test_no_alarm_is_left_armed_and_the_one_before_goes_on(
         signal.signal(signal.SIGALRM, before)
 
 
+def test_the_alarm_of_a_job_that_timed_out_does_not_go_on_during_the_next(
+    memory: Driver, register: Register, make_worker: Make
+) -> None:
+    armed = []
+
+    @register(timeout=0.1, max_attempts=1)
+    def slow() -> None:
+        pause()
+
+    @register(timeout=None, priority=-1)
+    def unlimited() -> None:
+        pause(0.5)
+        armed.append(signal.getitimer(signal.ITIMER_REAL))
+
+    slow.dispatch()
+    unlimited.dispatch()
+    assert make_worker(stop_when_empty=True).run() == WorkerStats(processed=1, failed=1)
+    assert armed == [(0.0, 0.0)]
+
+
 def test_jobs_without_a_limit_touch_no_alarm(
     memory: Driver, register: Register, make_worker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
