@@ -12,10 +12,10 @@ import signal
 import subprocess
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import IO
 
 from ..jobs.definition import Definition
 from .notes import Noted, Notes
@@ -105,17 +105,19 @@ class Child:
         return self._path.with_name(self._path.name + STACK_SUFFIX)
 
 
-def answer_to_supervisor(notes_path: Path, stopping: Stopping) -> IO[str] | None:
-    """In the child: stop when the supervisor is gone, and write down where it hangs when it is asked to.
-
-    The file that is returned must stay open.
-    """
+@contextmanager
+def answering_supervisor(notes_path: Path, stopping: Stopping) -> Iterator[None]:
+    """In the child: stop when the supervisor is gone, and write down where it hangs when it is asked to."""
     Thread(target=_wait_for_end, args=(stopping,), name="jobqueue-supervisor", daemon=True).start()
     if not _ASKING:
-        return None
-    file = notes_path.with_name(notes_path.name + STACK_SUFFIX).open("w")
-    faulthandler.register(_ASKING, file=file, all_threads=True)
-    return file
+        yield
+        return
+    with notes_path.with_name(notes_path.name + STACK_SUFFIX).open("w") as file:
+        faulthandler.register(_ASKING, file=file, all_threads=True)
+        try:
+            yield
+        finally:
+            faulthandler.unregister(_ASKING)
 
 
 def _wait_for_end(stopping: Stopping) -> None:

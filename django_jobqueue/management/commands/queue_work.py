@@ -14,7 +14,7 @@ from django.utils.autoreload import get_child_arguments
 
 from ...dispatching.discovery import load_handlers
 from ...drivers import Driver
-from ...running.children import answer_to_supervisor
+from ...running.children import answering_supervisor
 from ...running.notes import Notes
 from ...running.options import EVERY_QUEUE, WorkerOptions
 from ...running.pool import Pool
@@ -129,7 +129,6 @@ class Command(BaseCommand):
     ) -> int:
         """Run the jobs in this process, for a supervisor: it prints the beginning and the end."""
         notes = Notes(notes_path, options.workers)
-        stack_file = answer_to_supervisor(notes_path, stopping)
 
         def report() -> None:
             notes.report(pool.stats, is_over=pool.reasons <= {"empty", BROKEN_PIPE})
@@ -141,12 +140,14 @@ class Command(BaseCommand):
             abandon=lambda code: self.abandon(report, code),
             notes=notes,
         )
-        with obeying_signals(stopping, until_exit=self.owns_process), worker_lines.log_lines(console, verbosity):
+        with (
+            answering_supervisor(notes_path, stopping),
+            obeying_signals(stopping, until_exit=self.owns_process),
+            worker_lines.log_lines(console, verbosity),
+        ):
             notes.say_ready()
             pool.run()
             report()
-        if stack_file is not None:
-            stack_file.flush()
         return MEMORY_REACHED if "memory" in pool.reasons else 0
 
     def supervise(
