@@ -13,9 +13,9 @@ import subprocess
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 from ..jobs.definition import Definition
 from .notes import Noted, Notes
@@ -78,7 +78,7 @@ class Child:
     def stack(self, thread: int) -> str:
         """Where a thread of it was when it was asked, as a traceback."""
         try:
-            text = self._stack_path.read_text(errors="replace")
+            text = _stack_path(self._path).read_text(errors="replace")
         except OSError:
             return ""
         parts = _THREAD.split(text)
@@ -97,22 +97,29 @@ class Child:
         if self._process.stdin is not None:
             self._process.stdin.close()
         self.notes.close()
-        for path in (self._path, self._stack_path):
+        for path in (self._path, _stack_path(self._path)):
             path.unlink(missing_ok=True)
-
-    @property
-    def _stack_path(self) -> Path:
-        return self._path.with_name(self._path.name + STACK_SUFFIX)
 
 
 @contextmanager
 def answering_supervisor(notes_path: Path, stopping: Stopping) -> Iterator[None]:
     """In the child: stop when the supervisor is gone, and write down where it hangs when it is asked to."""
-    Thread(target=_wait_for_end, args=(stopping,), name="jobqueue-supervisor", daemon=True).start()
+    gone = Event()
+    Thread(target=_wait_for_end, args=(stopping, gone), name="jobqueue-supervisor", daemon=True).start()
+    try:
+        with _writing_stack(notes_path):
+            yield
+    finally:
+        if gone.is_set():
+            _clean_up(notes_path)
+
+
+@contextmanager
+def _writing_stack(notes_path: Path) -> Iterator[None]:
     if not _ASKING:
         yield
         return
-    with notes_path.with_name(notes_path.name + STACK_SUFFIX).open("w") as file:
+    with _stack_path(notes_path).open("w") as file:
         faulthandler.register(_ASKING, file=file, all_threads=True)
         try:
             yield
@@ -120,11 +127,22 @@ def answering_supervisor(notes_path: Path, stopping: Stopping) -> Iterator[None]
             faulthandler.unregister(_ASKING)
 
 
-def _wait_for_end(stopping: Stopping) -> None:
+def _wait_for_end(stopping: Stopping, gone: Event) -> None:
     """Read the descriptor itself: a thread that is inside of a file object would block the interpreter's exit."""
-    try:
+    with suppress(OSError):
         while os.read(_STDIN, 64):
             pass
-    except OSError:
-        pass
+    gone.set()
     stopping.ask("the supervisor is gone")
+
+
+def _clean_up(notes_path: Path) -> None:
+    """What the supervisor would have done; the last process to end removes the folder."""
+    with suppress(OSError):
+        notes_path.unlink(missing_ok=True)
+        _stack_path(notes_path).unlink(missing_ok=True)
+        notes_path.parent.rmdir()
+
+
+def _stack_path(notes_path: Path) -> Path:
+    return notes_path.with_name(notes_path.name + STACK_SUFFIX)

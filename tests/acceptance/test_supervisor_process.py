@@ -114,6 +114,16 @@ def test_when_the_supervisor_is_killed_its_processes_stop_and_give_back_what_the
     assert list(Job.objects.values_list("state", "attempts")) == [("ready", 0)]
 
 
+def test_a_killed_supervisor_leaves_no_files_behind(processes: Processes, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    processes.environment["TMPDIR"] = str(temporary)
+    supervisor = start(processes, "--processes", "2")
+    assert [path.name.startswith("jobqueue-") for path in temporary.iterdir()] == [True]
+    supervisor.kill()
+    wait_until(lambda: not list(temporary.iterdir()), "the last process has removed them")
+
+
 # Timeouts that nothing inside the process can enforce
 
 
