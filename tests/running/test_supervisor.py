@@ -212,7 +212,8 @@ def test_only_the_job_in_hand_pays(make_stage: Any, register: Register, heard: H
     stage.played[0].notes.say_ready()
     stage.played[0].kill()
     stage.look()
-    wait_until(lambda: state(ids[0]) == ("ready", 1), "it is rescued")
+    wait_until(lambda: heard.all("job_failed"), "it is rescued, and that is said")
+    assert state(ids[0]) == ("ready", 1)
     assert [state(job_id) for job_id in ids[1:]] == [("ready", 0), ("ready", 0)]
     assert [sent["id"] for sent in heard.all("job_failed")] == [first.id]
 
