@@ -13,6 +13,7 @@ from .exceptions import (
     InvalidOption,
     InvalidPayload,
     JobQueueError,
+    JobTimeout,
     ReservationLost,
     UnknownJob,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "InvalidPayload",
     "JobContext",
     "JobQueueError",
+    "JobTimeout",
     "ReservationLost",
     "UnknownJob",
     "adispatch",

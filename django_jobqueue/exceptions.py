@@ -25,6 +25,10 @@ class InvalidConnection(JobQueueError, ImproperlyConfigured):
     """A queue connection is not configured, or not configured in a way that can work."""
 
 
+class JobTimeout(JobQueueError):
+    """An attempt took longer than the job's timeout."""
+
+
 class ReservationLost(JobQueueError):
     """A worker settles, or starts, a job whose reservation is no longer its own."""
 

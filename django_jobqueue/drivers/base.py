@@ -16,6 +16,7 @@ from uuid import UUID
 
 from ..jobs.records import (
     AttemptRecord,
+    Cause,
     Complete,
     FailedSummary,
     JobRecord,
@@ -134,8 +135,29 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def release_worker(self, worker: str, *, now: datetime | None = None) -> int:
-        """Hand back everything that one worker identity holds and never started; return how many."""
+    def rescue_in_hand(
+        self,
+        job_id: UUID,
+        token: UUID,
+        *,
+        max_attempts: int,
+        spends: bool = True,
+        cause: Cause | None = None,
+        now: datetime | None = None,
+    ) -> Rescued | None:
+        """Deal at once with a job that was started by a process that has ended: ready again, or a dead letter.
+
+        Without ``spends`` the attempt is given back where the job may run more than once, and nothing is counted.
+        ``cause`` is recorded instead of the loss of the worker. None when the reservation was no longer that one.
+        Waits for the lock of an atomic job, which the store frees when it notices that the process has ended.
+        """
+
+    @abstractmethod
+    def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:
+        """Hand back everything that one worker identity holds and never started; return how many.
+
+        ``but`` are the ids of those that were started.
+        """
 
     # What people do
 

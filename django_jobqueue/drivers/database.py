@@ -34,6 +34,7 @@ from ..jobs.records import (
     AttemptHistory,
     AttemptRecord,
     Candidate,
+    Cause,
     Complete,
     Fail,
     FailedSummary,
@@ -48,7 +49,7 @@ from ..jobs.records import (
     ReserveLimit,
     Settlement,
 )
-from ..jobs.rescue import unfinished, verdict
+from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
 from ..models import FailedJob, Job
 from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
@@ -453,12 +454,59 @@ class DatabaseDriver(Driver):
         decision = verdict(
             alone=job.alone, attempts=job.attempts, max_attempts=limit, retry_until=job.retry_until, now=moment
         )
-        record = unfinished(job.attempts, job.worker, job.reserved_at or job.ready_at, moment)
+        return self._recover(job, decision, limit, moment, now)
+
+    def rescue_in_hand(
+        self,
+        job_id: UUID,
+        token: UUID,
+        *,
+        max_attempts: int,
+        spends: bool = True,
+        cause: Cause | None = None,
+        now: datetime | None = None,
+    ) -> Rescued | None:
+        own = self._jobs.filter(id=job_id, token=token)
+
+        def save() -> Rescued | None:
+            with own_transaction(self._database):
+                # Not skipping locked rows: an atomic job's row is locked until the store misses its process.
+                job = own.select_for_update().annotate(_now=store_clock(now)).defer("payload").first()
+                if job is None:
+                    return None
+                limit = max_attempts if job.max_attempts is None else job.max_attempts
+                decision = verdict_in_hand(
+                    spends=spends, attempts=job.attempts, max_attempts=limit, retry_until=job.retry_until, now=job._now
+                )
+                return self._recover(job, decision, limit, job._now, now, cause, counts=spends)
+
+        rescued = repeating(self._database, save)
+        if rescued is not None and not rescued.dead_lettered:
+            self._tell({rescued.queue})
+        return rescued
+
+    def _recover(
+        self,
+        job: Job,
+        decision: Verdict,
+        limit: int,
+        moment: datetime,
+        now: datetime | None,
+        cause: Cause | None = None,
+        *,
+        counts: bool = True,
+    ) -> Rescued:
+        record = unfinished(job.attempts, job.worker, job.reserved_at or job.ready_at, moment, cause)
         if decision == "dead_letter":
             self.dead_letters.add([(job, record)], now)
             self._jobs.filter(id=job.id).delete()
         else:
-            changes = {**_UNRESERVED, "state": READY, "ready_at": store_clock(now), "crashes": F("crashes") + 1}
+            changes = {
+                **_UNRESERVED,
+                "state": READY,
+                "ready_at": store_clock(now),
+                "crashes": F("crashes") + int(counts),
+            }
             if decision == "give_back":
                 changes["attempts"] = F("attempts") - 1
             else:
@@ -475,14 +523,20 @@ class DatabaseDriver(Driver):
             dead_lettered=decision == "dead_letter",
         )
 
-    def release_worker(self, worker: str, *, now: datetime | None = None) -> int:
+    def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:
+        queues: set[str] = set()
+
         def give() -> int:
             with own_transaction(self._database):
-                ids = self._locked_ids(self._jobs.filter(state=RESERVED, worker=worker).order_by("id"), None)
-                back = self._jobs.filter(id__in=ids)
+                held = self._jobs.filter(state=RESERVED, worker=worker).exclude(id__in=but).order_by("id")
+                rows = list(self._locking(held).values_list("id", "queue"))
+                queues.update(queue for _id, queue in rows)
+                back = self._jobs.filter(id__in=[job_id for job_id, _queue in rows])
                 return back.update(**_UNRESERVED, state=READY, attempts=F("attempts") - 1)
 
-        return repeating(self._database, give)
+        released = repeating(self._database, give)
+        self._tell(queues)
+        return released
 
     def lock(self, reservation: Reservation) -> bool:
         """Lock a reserved row to the end of the caller's transaction; False when the reservation was lost.

@@ -25,6 +25,7 @@ from ..jobs.records import (
     AttemptHistory,
     AttemptRecord,
     Candidate,
+    Cause,
     Complete,
     FailedSummary,
     JobRecord,
@@ -38,7 +39,7 @@ from ..jobs.records import (
     ReserveLimit,
     Settlement,
 )
-from ..jobs.rescue import unfinished, verdict
+from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
 from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, ready_queues
 
@@ -214,9 +215,10 @@ class MemoryDriver(Driver):
         self._wake(job.new.queue for job in held)
         return {job.new.id for job in held}
 
-    def release_worker(self, worker: str, *, now: datetime | None = None) -> int:
+    def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:
         with self._lock:
             held = [job for job in self._jobs.values() if job.held and job.held.worker == worker]
+            held = [job for job in held if job.new.id not in but]
             self._hand_back(held)
         self._wake(job.new.queue for job in held)
         return len(held)
@@ -267,7 +269,6 @@ class MemoryDriver(Driver):
         return rescued
 
     def _rescue(self, lost: Reservation, max_attempts: int, now: datetime) -> Rescued:
-        job = self._jobs[lost.id]
         limit = max_attempts if lost.max_attempts is None else lost.max_attempts
         decision = verdict(
             alone=lost.alone,
@@ -276,7 +277,44 @@ class MemoryDriver(Driver):
             retry_until=lost.retry_until,
             now=now,
         )
-        record = unfinished(lost.attempt, lost.worker, lost.reserved_at, now)
+        return self._recover(lost, decision, limit, now)
+
+    def rescue_in_hand(
+        self,
+        job_id: UUID,
+        token: UUID,
+        *,
+        max_attempts: int,
+        spends: bool = True,
+        cause: Cause | None = None,
+        now: datetime | None = None,
+    ) -> Rescued | None:
+        moment = _moment(now)
+        with self._lock:
+            job = self._jobs.get(job_id)
+            if job is None or job.held is None or job.held.token != token:
+                return None
+            lost = job.held
+            limit = max_attempts if lost.max_attempts is None else lost.max_attempts
+            decision = verdict_in_hand(
+                spends=spends, attempts=lost.attempt, max_attempts=limit, retry_until=lost.retry_until, now=moment
+            )
+            rescued = self._recover(lost, decision, limit, moment, cause, counts=spends)
+        self._wake([rescued.queue])
+        return rescued
+
+    def _recover(
+        self,
+        lost: Reservation,
+        decision: Verdict,
+        limit: int,
+        now: datetime,
+        cause: Cause | None = None,
+        *,
+        counts: bool = True,
+    ) -> Rescued:
+        job = self._jobs[lost.id]
+        record = unfinished(lost.attempt, lost.worker, lost.reserved_at, now, cause)
         if decision == "dead_letter":
             self._bury(job, record, now)
         else:
@@ -284,7 +322,7 @@ class MemoryDriver(Driver):
                 job.attempts -= 1
             else:
                 job.errors = job.errors.plus(record)
-            job.crashes += 1
+            job.crashes += int(counts)
             job.state, job.held, job.ready_at = READY, None, now
         return Rescued(
             id=lost.id,

@@ -139,6 +139,15 @@ class AttemptRecord:
     traceback: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why an attempt did not end, where more is known than that its worker was lost."""
+
+    exception_class: str
+    message: str
+    traceback: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
     """The last attempts that failed, and how many there were in all."""

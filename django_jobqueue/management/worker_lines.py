@@ -44,11 +44,21 @@ _STANDARD = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime"))
 class Session:
     """What one run of the command shows: a banner, the log, a stop that takes time, and the counts."""
 
-    def __init__(self, console: Console, options: WorkerOptions, drivers: Sequence[Driver], verbosity: int) -> None:
+    def __init__(
+        self,
+        console: Console,
+        options: WorkerOptions,
+        drivers: Sequence[Driver],
+        verbosity: int,
+        *,
+        processes: int | None = None,
+    ) -> None:
+        """``processes`` is None when the jobs run in this one."""
         self._console = console
         self._options = options
         self._drivers = drivers
         self._verbosity = verbosity
+        self._processes = processes
         self._started = time.monotonic()
 
     @contextmanager
@@ -69,6 +79,7 @@ class Session:
                 worker=worker,
                 connections=[driver.alias for driver in self._drivers],
                 queues=list(options.queues),
+                processes=self._processes,
                 workers=options.workers,
                 jobs=len(definitions),
             )
@@ -81,8 +92,9 @@ class Session:
         )
         console.write(f"  stores   {', '.join(map(_store, self._drivers))}")
         console.write(f"  queues   {queues}")
+        processes = "" if self._processes is None else f"{_counted_processes(self._processes)} of "
         console.write(
-            f"  pool     {counted(options.workers, 'thread')}   max_attempts {options.max_attempts}   "
+            f"  pool     {processes}{counted(options.workers, 'thread')}   max_attempts {options.max_attempts}   "
             f"{counted(len(definitions), 'job')} in {counted(len(modules), 'module')}"
         )
         console.write("")
@@ -129,6 +141,10 @@ class Session:
             grace,
             extra={"event": "pool_stopping", "reason": stopping.reason, "grace": self._options.grace},
         )
+
+
+def _counted_processes(number: int) -> str:
+    return "1 process" if number == 1 else f"{number:,} processes"
 
 
 def flush_all() -> None:

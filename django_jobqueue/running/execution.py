@@ -24,11 +24,18 @@ from ..signals import job_starting
 from .attempt import Attempt, Ended
 from .desk import Desk
 from .options import WorkerOptions
-from .surroundings import Surroundings, finish
+from .surroundings import Surroundings
+from .timeouts import Limit
 
 
 def execute(
-    job: Reservation, driver: Driver, desk: Desk, options: WorkerOptions, reserved: float, surroundings: Surroundings
+    job: Reservation,
+    driver: Driver,
+    desk: Desk,
+    options: WorkerOptions,
+    reserved: float,
+    surroundings: Surroundings,
+    limit: Limit,
 ) -> None:
     """Run one reserved job and see to it that its end is settled.
 
@@ -37,20 +44,25 @@ def execute(
     """
     attempt = Attempt(job, options, registry.find(job.name), reserved, desk.asks_to_stop)
     _announce_start(attempt, driver)
-    ended = _run_atomic(attempt, driver, surroundings, desk.now) if attempt.is_atomic else _run(attempt, surroundings)
+    if attempt.is_atomic:
+        ended = _run_atomic(attempt, driver, surroundings, limit, desk.now)
+    else:
+        ended = _run(attempt, surroundings, limit)
     desk.hand_in(ended)
 
 
-def _run(attempt: Attempt, surroundings: Surroundings) -> Ended:
+def _run(attempt: Attempt, surroundings: Surroundings, limit: Limit) -> Ended:
     settlement: Settlement = Complete(attempt.job)
     try:
-        surroundings.run_clean(_handler_call(attempt))
+        surroundings.run_clean(_handler_call(attempt, limit))
     except BaseException as error:
         settlement = _settlement_of(error, attempt)
     return attempt.end(settlement)
 
 
-def _run_atomic(attempt: Attempt, driver: Driver, surroundings: Surroundings, now: datetime | None) -> Ended:
+def _run_atomic(
+    attempt: Attempt, driver: Driver, surroundings: Surroundings, limit: Limit, now: datetime | None
+) -> Ended:
     """Commit the handler's writes and the job's end together, or neither.
 
     The row's lock is the lease, held to the end. A handler that raises undoes its own writes only. Where the
@@ -77,7 +89,7 @@ def _run_atomic(attempt: Attempt, driver: Driver, surroundings: Surroundings, no
     try:
         database = _joinable_database(driver, attempt)
         is_outermost = not driver.in_transaction()
-        call = _handler_call(attempt)
+        call = _handler_call(attempt, limit)
         surroundings.run_clean(in_one_transaction)
         if is_outermost and not committed:
             raise JobQueueError(f"The atomic job {attempt.job.name!r} left a transaction open; it was rolled back.")
@@ -92,7 +104,7 @@ def _run_atomic(attempt: Attempt, driver: Driver, surroundings: Surroundings, no
     return attempt.end(settlement or Complete(attempt.job), is_settled=True)
 
 
-def _handler_call(attempt: Attempt) -> Callable[[], Any]:
+def _handler_call(attempt: Attempt, limit: Limit) -> Callable[[], Any]:
     """The call that runs the handler; raises what makes the attempt fail before it."""
     job = attempt.job
     if job.attempt > attempt.max_attempts:
@@ -104,7 +116,7 @@ def _handler_call(attempt: Attempt) -> Callable[[], Any]:
     def call() -> Any:
         running_job.set(attempt)
         context = attempt.context if definition.takes_context else None
-        return finish(definition.call(context, args, kwargs))
+        return limit.run(job, attempt.timeout, lambda: definition.call(context, args, kwargs))
 
     return call
 

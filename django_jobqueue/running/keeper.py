@@ -1,8 +1,8 @@
 """The keeper: one thread for each loop, for what must happen while a handler runs.
 
 It hands back the unstarted when the job in hand outlasts a slice, flushes what has finished, renews reservations,
-and, when the grace time ends, releases the job in hand. It has a database connection of its own, opened only when
-there is such a thing to do.
+tells a handler that its time is over, and, when the grace time ends, releases the job in hand. It has a database
+connection of its own, opened only when there is such a thing to do.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .lanes import SLICE_SECONDS
 from .options import WorkerOptions
 from .stopping import Stopping
 from .surroundings import close_connections
+from .timeouts import Limit
 
 logger = logging.getLogger("django_jobqueue")
 
@@ -38,12 +39,19 @@ class Keeper:
     """``on_abandoned`` is called when the time for a clean stop is over, and everything was given back."""
 
     def __init__(
-        self, hand: Hand, desk: Desk, stopping: Stopping, options: WorkerOptions, on_abandoned: Callable[[], None]
+        self,
+        hand: Hand,
+        desk: Desk,
+        stopping: Stopping,
+        options: WorkerOptions,
+        limit: Limit,
+        on_abandoned: Callable[[], None],
     ) -> None:
         self._hand = hand
         self._desk = desk
         self._stopping = stopping
         self._options = options
+        self._limit = limit
         self._on_abandoned = on_abandoned
         self._waiter = stopping.waiter()
         self._thread: Thread | None = None
@@ -105,8 +113,12 @@ class Keeper:
         if now >= self._renew_at:
             self._renew()
         due = [self._renew_at - now]
-        if self._hand.has_unstarted or self._desk.held():
-            due.append(slice_left if slice_left > 0 else SLICE_SECONDS)
+        if slice_left > 0:
+            due.append(slice_left)  # a job that begins after this look may have little time
+        elif self._hand.has_unstarted or self._desk.held():
+            due.append(SLICE_SECONDS)
+        if (timeout := self._limit.look()) is not None:
+            due.append(timeout)
         if self._stopping.requested and running is not None:
             due.append(self._grace_left(now))
         return max(0.001, min(due))

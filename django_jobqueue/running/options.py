@@ -16,7 +16,7 @@ class WorkerOptions:
     """Options of a worker process; durations are seconds, None means no limit.
 
     ``queues`` is strict order, ``("*",)`` every queue in turn. ``max_attempts`` and ``backoff`` apply to jobs
-    that were given none. ``max_jobs`` counts the attempts of the whole process.
+    that were given none. ``max_jobs`` counts the attempts of the whole process, and ``memory`` its resident megabytes.
     """
 
     queues: tuple[str, ...] = (EVERY_QUEUE,)
@@ -24,6 +24,7 @@ class WorkerOptions:
     workers: int = 1
     max_jobs: int | None = None
     max_time: float | None = None
+    memory: int | None = None
     stop_when_empty: bool = False
     sleep: float = 0.5
     grace: float = 30

@@ -11,6 +11,8 @@ from threading import RLock, Thread
 
 from ..drivers import Driver
 from .budget import Budget
+from .memory import MemoryLimit
+from .notes import Notes, Page
 from .options import WorkerOptions, WorkerStats
 from .stopping import HEARING_SECONDS, Stopping
 from .surroundings import close_connections
@@ -32,12 +34,16 @@ class Pool:
         drivers: list[Driver] | None = None,
         stopping: Stopping | None = None,
         abandon: Callable[[int], None] = lambda code: None,
+        notes: Notes | None = None,
     ) -> None:
         self.options = options
         self._drivers = drivers
         self.stopping = stopping or Stopping()
         self._abandon = abandon
+        self._notes = notes
         self._budget = Budget(options.max_jobs)
+        self._memory = MemoryLimit(options.memory)
+        self.reasons: set[str] = set()
         self._lock = RLock()
         self._running: set[Worker] = set()
         self._abandoned: set[Worker] = set()
@@ -88,7 +94,8 @@ class Pool:
 
     def _run_one(self) -> bool:
         """Run one loop to its end; return whether it ended because it was told to."""
-        worker = self._make()
+        page = None if self._notes is None else self._notes.page()
+        worker = self._make(page)
         with self._lock:
             self._running.add(worker)
         try:
@@ -100,16 +107,21 @@ class Pool:
             with self._lock:
                 self._running.discard(worker)
                 self._stats += worker.stats
+                self.reasons.add(worker.reason)
                 self._leave_if_abandoned()
+            if self._notes is not None and page is not None:
+                self._notes.free(page)
         return True
 
-    def _make(self) -> Worker:
+    def _make(self, page: Page | None) -> Worker:
         worker = Worker(
             self.options,
             drivers=self._drivers,
             stopping=self.stopping,
             budget=self._budget,
             on_abandoned=lambda: self._give_up(worker),
+            page=page,
+            memory=self._memory,
         )
         return worker
 

@@ -18,14 +18,15 @@ def rescue(driver: Driver, max_attempts: int, now: datetime | None) -> None:
     while True:
         rescued = driver.rescue(max_attempts=max_attempts, now=now)
         for job in rescued:
-            _announce(driver, job)
+            announce(driver, job, "the reservation of worker %s expired")
         if len(rescued) < RESCUE_LIMIT:
             return
 
 
-def _announce(driver: Driver, job: Rescued) -> None:
+def announce(driver: Driver, job: Rescued, why: str) -> None:
+    """Say that a job was rescued; ``why`` has a place for the worker."""
     logger.warning(
-        "job %s %s was rescued: the reservation of worker %s expired",
+        f"job %s %s was rescued: {why}",
         job.name,
         job.id,
         job.worker,
@@ -44,7 +45,7 @@ def _announce(driver: Driver, job: Rescued) -> None:
             elapsed=job.record.ran,
             exception_class=job.record.exception_class,
             exception_message=job.record.message,
-            traceback="",
+            traceback=job.record.traceback,
             dead_lettered=job.dead_lettered,
             delay=None if job.dead_lettered else 0.0,
         )

@@ -6,14 +6,12 @@ there begin with their defaults and end with the job. Database connections are t
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import Context
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from asgiref.sync import async_to_sync
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -39,17 +37,6 @@ class Surroundings:
             for connection in self._connections:
                 if connection.connection is not None:
                     _put_right(connection)
-
-
-def finish(result: Any) -> Any:
-    """What a handler returned, awaited in this thread when it is awaitable."""
-    if result is None or not inspect.isawaitable(result):
-        return result
-    return async_to_sync(_await)(result)
-
-
-async def _await(awaitable: Awaitable[T]) -> T:
-    return await awaitable
 
 
 def refresh_connections() -> None:

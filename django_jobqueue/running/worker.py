@@ -27,11 +27,14 @@ from .execution import execute
 from .hand import Hand
 from .keeper import Keeper, by_driver
 from .lanes import MOST_ROWS, SLICE_SECONDS, Averages, Lane, Lanes
+from .memory import MemoryLimit
+from .notes import Page
 from .options import EVERY_QUEUE, WorkerOptions, WorkerStats
 from .outages import StoreHealth
 from .rescuing import rescue
 from .stopping import Stopping
 from .surroundings import Surroundings, refresh_connections
+from .timeouts import Limit
 
 logger = logging.getLogger("django_jobqueue")
 
@@ -75,20 +78,27 @@ class Worker:
         stopping: Stopping | None = None,
         budget: Budget | None = None,
         on_abandoned: Callable[[], None] = lambda: None,
+        page: Page | None = None,
+        memory: MemoryLimit | None = None,
     ) -> None:
         self.options = options or WorkerOptions.from_settings()
         self.identity = new_identity()
+        self.reason = ""
         self.stats = WorkerStats()
         self.stopping = stopping or Stopping()
         self.drivers = drivers_of(self.options) if drivers is None else drivers
         self._budget = budget or Budget(self.options.max_jobs)
+        self._memory = memory or MemoryLimit(self.options.memory)
+        if page is not None:
+            page.introduce(self.identity)
         self._waiter = self.stopping.waiter()
         self._strict = None if EVERY_QUEUE in self.options.queues else self.options.queues
         self._lanes = Lanes(self.drivers, self._strict)
         self._averages = Averages()
         self._hand = Hand()
         self._desk = Desk(self.stats, lambda: self.stopping.requested)
-        self._keeper = Keeper(self._hand, self._desk, self.stopping, self.options, on_abandoned)
+        self._limit = Limit(page)
+        self._keeper = Keeper(self._hand, self._desk, self.stopping, self.options, self._limit, on_abandoned)
         self._health = {
             driver.alias: StoreHealth(driver, self.options.sleep, self.options.error_backoff_cap)
             for driver in self.drivers
@@ -115,11 +125,12 @@ class Worker:
                     break
                 self._wait(ends_at)
         finally:
-            self._send(worker_stopping, reason=reason or "error")
+            self.reason = reason or "error"
+            self._send(worker_stopping, reason=self.reason)
             self._give_back()
             for driver in self._listened:
                 driver.unlisten(self._waiter)
-            self._send(worker_stopped, reason=reason or "error", stats=self.stats)
+            self._send(worker_stopped, reason=self.reason, stats=self.stats)
         return self.stats
 
     def work_once(self, now: datetime | None = None) -> bool:
@@ -154,6 +165,8 @@ class Worker:
             return "max_time"
         if self._budget.is_spent:
             return "max_jobs"
+        if self._memory.is_reached:
+            return "memory"
         return None
 
     def _turn(self) -> bool:
@@ -228,14 +241,16 @@ class Worker:
         arrived = time.monotonic()
         surroundings = Surroundings()
         unbegun = count
+        self._limit.begin()
         try:
             while not self.stopping.requested and (job := self._hand.begin_next()) is not None:
                 unbegun -= 1
                 began = time.monotonic()
                 try:
-                    execute(job, lane.driver, self._desk, self.options, arrived, surroundings)
+                    execute(job, lane.driver, self._desk, self.options, arrived, surroundings, self._limit)
                 finally:
                     self._hand.end()
+                    self._limit.clear()
                 now = time.monotonic()
                 # Settling included, where a job is settled by itself: so much of a slice does it take.
                 lane.note_run(now - began)
@@ -243,6 +258,7 @@ class Worker:
                 if now - arrived >= SLICE_SECONDS:
                     break  # the averages were wrong: what is left goes back, and what has ended is settled
         finally:
+            self._limit.end()
             if unbegun:
                 # Handed back, by the keeper or by us: no attempts, and they stand before the mark.
                 self._budget.give_back(unbegun)

@@ -161,7 +161,7 @@ def own_flags(name: str, command: BaseCommand) -> Iterator[argparse.Action]:
     """The arguments that a command has beside those of every Django command."""
     common = {flag for action in _actions(BaseCommand(), name) for flag in action.option_strings}
     for action in _actions(command, name):
-        if not common & set(action.option_strings):
+        if not common & set(action.option_strings) and action.help != argparse.SUPPRESS:
             yield action
 
 

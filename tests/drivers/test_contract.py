@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -11,6 +12,7 @@ from django_jobqueue.drivers.base import Driver
 from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.jobs.records import (
     MAX_KEPT_ATTEMPTS,
+    Cause,
     Complete,
     Fail,
     FailedSummary,
@@ -1097,6 +1099,82 @@ def test_one_rescue_may_bury_some_and_put_back_others(store: Store) -> None:
         "spent": True,
         "left": False,
     }
+
+
+def test_a_worker_that_ends_keeps_what_it_had_started(store: Store) -> None:
+    store.push(new("started"), new("unstarted"))
+    started, _ = store.take(worker="dead")
+    assert store.driver.release_worker("dead", but=[started.id]) == 1
+    assert store.order() == ["unstarted"]
+    assert store.get(started).state == "reserved"
+
+
+def in_hand(store: Store, reservation: Reservation, **changes: Any) -> Rescued | None:
+    given = {"max_attempts": 3, "now": store.clock.now, **changes}
+    return store.driver.rescue_in_hand(reservation.id, reservation.token, **given)
+
+
+def test_a_job_in_hand_spends_its_attempt_though_it_was_taken_in_a_batch(store: Store, clock: Clock) -> None:
+    store.push(new("in hand"), new())
+    reservation, _ = store.take(worker="host:7")
+    clock.tick()
+    rescued = in_hand(store, reservation)
+    record = store.get(reservation)
+    assert rescued == Rescued(
+        id=reservation.id,
+        name="in hand",
+        queue="default",
+        attempt=1,
+        max_attempts=3,
+        worker="host:7",
+        record=record.errors.last[0],
+        dead_lettered=False,
+    )
+    assert (record.state, record.attempts, record.ready_at) == ("ready", 1, clock.now)
+    assert "eserved once without finishing" in record.errors.last[0].message
+    again = store.take_one()
+    assert (again.attempt, again.crashes, again.exceptions) == (2, 1, 0)
+
+
+def test_a_job_in_hand_on_its_last_attempt_becomes_a_dead_letter(store: Store) -> None:
+    job = store.dispatch(max_attempts=1)
+    rescued = in_hand(store, store.take_one())
+    assert rescued is not None
+    assert rescued.dead_lettered
+    record = store.get(job)
+    assert (record.state, record.attempts) == ("failed", 1)
+    assert record.exception_class == "django_jobqueue.exceptions.ReservationLost"
+
+
+def test_a_job_in_hand_has_the_cause_that_is_given(store: Store) -> None:
+    job = store.dispatch(max_attempts=1)
+    cause = Cause(exception_class="shop.Hung", message="it hung", traceback="where it hung")
+    in_hand(store, store.take_one(), cause=cause)
+    (error,) = store.get(job).errors.last
+    assert (error.exception_class, error.message, error.traceback) == ("shop.Hung", "it hung", "where it hung")
+
+
+def test_a_job_in_hand_of_a_process_that_was_ended_for_another_spends_nothing(store: Store, clock: Clock) -> None:
+    store.dispatch(max_attempts=2)
+    reservation = store.take_one()
+    rescued = in_hand(store, reservation, spends=False)
+    assert rescued is not None
+    assert (rescued.record, rescued.dead_lettered) == (None, False)
+    again = store.take_one()
+    assert (again.attempt, again.crashes) == (1, 0)
+
+
+def test_a_job_in_hand_that_may_run_once_is_not_started_again_whoever_is_to_blame(store: Store) -> None:
+    job = store.dispatch(max_attempts=1)
+    in_hand(store, store.take_one(), spends=False)
+    assert store.get(job).state == "failed"
+
+
+def test_a_job_in_hand_that_was_settled_or_taken_meanwhile_is_left_alone(store: Store) -> None:
+    old, current = superseded(store)
+    assert in_hand(store, old) is None
+    assert store.complete(current) == {current.id}
+    assert in_hand(store, current) is None
 
 
 def test_two_rescues_at_once_deal_with_each_job_once(store: Store, clock: Clock) -> None:

@@ -210,7 +210,7 @@ def test_a_value_that_cannot_work_is_a_usage_error_that_names_it(option: str, va
 )
 def test_backoff_is_a_number_or_several(given: Any, expected: Any) -> None:
     options = dict.fromkeys(
-        ("queue", "connection", "workers", "max_jobs", "max_time", "sleep", "grace", "max_attempts")
+        ("queue", "connection", "workers", "max_jobs", "max_time", "memory", "sleep", "grace", "max_attempts")
     )
     parsed = queue_work.worker_options({**options, "once": False, "stop_when_empty": False, "backoff": given})
     assert parsed.backoff == expected

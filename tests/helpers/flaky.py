@@ -10,7 +10,18 @@ from django.db import OperationalError
 
 from django_jobqueue.drivers.memory import MemoryDriver
 
-REACHING = ("push", "queues", "stage", "reserve", "renew", "hand_back", "settle", "rescue")
+REACHING = (
+    "push",
+    "queues",
+    "stage",
+    "reserve",
+    "renew",
+    "hand_back",
+    "settle",
+    "rescue",
+    "rescue_in_hand",
+    "release_worker",
+)
 
 
 class FlakyDriver(MemoryDriver):

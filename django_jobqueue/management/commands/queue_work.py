@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections as databases
+from django.utils.autoreload import get_child_arguments
 
 from ...dispatching.discovery import load_handlers
+from ...drivers import Driver
+from ...running.children import answering_supervisor
+from ...running.notes import Notes
 from ...running.options import EVERY_QUEUE, WorkerOptions
 from ...running.pool import Pool
 from ...running.stopping import Stopping, obeying_signals
+from ...running.supervisor import MEMORY_REACHED, Supervisor
 from ...running.worker import shared_drivers_of
 from .. import worker_lines
 from ..console import (
@@ -32,21 +40,29 @@ LISTS = (
     ("--connection", "serve these connections (default: all)"),
 )
 VALUES = (
-    ("--workers -w", "N", "run N jobs at once, each in a thread (default: 1)"),
-    ("--max-jobs", "N", "stop after N attempts of the whole process"),
-    ("--max-time", "S", "stop after S seconds"),
+    ("--workers -w", "N", "run N jobs at once, each in a thread of one process (default: 1)"),
+    (
+        "--processes -p",
+        "N",
+        "run N such processes under a supervisor, which replaces those that end; for code that computes, hangs or may "
+        "crash: a job that kills its process can cost the jobs beside it in the same process an attempt, and no others",
+    ),
+    ("--max-jobs", "N", "stop after N attempts of the whole process; with --processes, replace it"),
+    ("--max-time", "S", "stop after S seconds; with --processes, replace the process"),
+    ("--memory", "MB", "stop, with exit code 12, after a job that leaves more resident; with --processes, replace it"),
     ("--sleep", "S", "look for jobs every S seconds when idle (default: POLL_INTERVAL)"),
     ("--grace", "S", "after a signal, wait S seconds for running jobs; 0: for ever (default: 30)"),
     ("--max-attempts --tries", "N", "for jobs that set none (default: MAX_ATTEMPTS)"),
     ("--backoff", "S[,S]", "seconds before each further attempt, for jobs that set none (default: BACKOFF)"),
 )
+BROKEN_PIPE = "broken pipe"
 
 
 class Command(BaseCommand):
     help = (
         "Run jobs until told to stop. SIGINT (Ctrl-C), SIGTERM and SIGHUP: take no more jobs, finish the running "
         "ones within --grace, exit 0. A second one, or SIGQUIT: give running jobs back, exit at once with 128 + the "
-        "signal's number. Other exit codes: 1 it could not start, 2 usage error."
+        "signal's number. Other exit codes: 1 it could not start, 2 usage error, 12 it reached --memory."
     )
     # Made by this command itself, once it is known that job modules and databases are there.
     requires_system_checks = []
@@ -60,6 +76,7 @@ class Command(BaseCommand):
         for flags, metavar, text in VALUES:
             parser.add_argument(*flags.split(), metavar=metavar, help=text)
         add_json(parser)
+        parser.add_argument("--supervised", metavar="PATH", help=SUPPRESS)  # added by the supervisor, to its processes
         parser.add_argument("--skip-checks", action="store_true", help="make no system checks")
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -71,21 +88,97 @@ class Command(BaseCommand):
         with plain_errors():
             options = worker_options(given)
             drivers = shared_drivers_of(options)
+            processes = count("--processes", given["processes"])
         load_handlers()  # an error inside a jobs.py shows its traceback, and nothing was reserved yet
         usable(drivers, for_workers=True)
         if not given["skip_checks"]:
             self.check(databases=[driver.database for driver in drivers if driver.database is not None])
         stopping = Stopping()
-        console = Console(self, given, on_broken_pipe=lambda: stopping.ask("broken pipe"))
-        session = worker_lines.Session(console, options, drivers, given["verbosity"])
-        pool = Pool(options, drivers=drivers, stopping=stopping, abandon=lambda code: self.abandon(pool, session, code))
+        console = Console(self, given, on_broken_pipe=lambda: stopping.ask(BROKEN_PIPE))
+        if given["supervised"]:
+            code = self.serve(Path(given["supervised"]), console, options, drivers, stopping, given["verbosity"])
+        elif processes and not given["once"]:
+            code = self.supervise(processes, console, options, drivers, stopping, given["verbosity"])
+        else:
+            code = self.work(console, options, drivers, stopping, given["verbosity"])
+        if code:
+            raise SystemExit(code)
+
+    def work(
+        self, console: Console, options: WorkerOptions, drivers: list[Driver], stopping: Stopping, verbosity: int
+    ) -> int:
+        """Run the jobs in this process."""
+        session = worker_lines.Session(console, options, drivers, verbosity)
+
+        def abandon(code: int) -> None:
+            self.abandon(lambda: session.end(pool.stats), code)
+
+        pool = Pool(options, drivers=drivers, stopping=stopping, abandon=abandon)
         with obeying_signals(stopping, until_exit=self.owns_process), session.shown(stopping):
             session.end(pool.run())
+        return MEMORY_REACHED if "memory" in pool.reasons else 0
 
-    def abandon(self, pool: Pool, session: worker_lines.Session, code: int) -> None:
+    def serve(
+        self,
+        notes_path: Path,
+        console: Console,
+        options: WorkerOptions,
+        drivers: list[Driver],
+        stopping: Stopping,
+        verbosity: int,
+    ) -> int:
+        """Run the jobs in this process, for a supervisor: it prints the beginning and the end."""
+        notes = Notes(notes_path, options.workers)
+
+        def report() -> None:
+            notes.report(pool.stats, is_over=pool.reasons <= {"empty", BROKEN_PIPE})
+
+        pool = Pool(
+            options,
+            drivers=drivers,
+            stopping=stopping,
+            abandon=lambda code: self.abandon(report, code),
+            notes=notes,
+        )
+        with (
+            answering_supervisor(notes_path, stopping),
+            obeying_signals(stopping, until_exit=self.owns_process),
+            worker_lines.log_lines(console, verbosity),
+        ):
+            notes.say_ready()
+            pool.run()
+            report()
+        return MEMORY_REACHED if "memory" in pool.reasons else 0
+
+    def supervise(
+        self,
+        processes: int,
+        console: Console,
+        options: WorkerOptions,
+        drivers: list[Driver],
+        stopping: Stopping,
+        verbosity: int,
+    ) -> int:
+        if not self.owns_process:
+            raise CommandError("--processes works on the command line only: the processes are started from it.")
+        databases.close_all()  # nothing here needs one for now
+        session = worker_lines.Session(console, options, drivers, verbosity, processes=processes)
+        supervisor = Supervisor(
+            options,
+            drivers,
+            processes=processes,
+            command=[*get_child_arguments(), "--supervised"],
+            stopping=stopping,
+        )
+        with obeying_signals(stopping, until_exit=True), session.shown(stopping):
+            code = supervisor.run()
+            session.end(supervisor.stats)
+        return code
+
+    def abandon(self, say_so: Callable[[], None], code: int) -> None:
         """End the process under handlers that do not end; a process that is somebody else's waits for them."""
         if self.owns_process:
-            session.end(pool.stats)
+            say_so()
             worker_lines.flush_all()
             os._exit(code)
 
@@ -100,6 +193,7 @@ def worker_options(given: dict[str, Any]) -> WorkerOptions:
         workers=1 if once else workers,
         max_jobs=1 if once else max_jobs,
         max_time=span("--max-time", given["max_time"]) or None,
+        memory=count("--memory", given["memory"], zero_is_none=True),
         stop_when_empty=once or given["stop_when_empty"],
         sleep=span("--sleep", given["sleep"], is_positive=True),
         grace=span("--grace", given["grace"]),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from threading import Event, Thread
+from threading import Event, Lock, Thread
+
+from django.db import connection
 
 from django_jobqueue import job
 from shop.models import Customer
@@ -67,6 +69,37 @@ def add_customer(name: str, then: str = "") -> None:
     elif then == "hold":
         wait_until(release_file().exists, "the test lets go")
     write_mark("ran", name)
+
+
+@job(name="work.hang", max_attempts=1, timeout=0.5)
+def hang(how: str) -> None:
+    """Be where no exception is raised: waiting for a lock, or busy without a step of Python."""
+    write_mark("started", how)
+    if how == "lock":
+        lock = Lock()
+        lock.acquire()
+        lock.acquire()
+    else:
+        sum(range(10**13))
+
+
+@job(name="work.eat_memory")
+def eat_memory(megabytes: int) -> None:
+    _eaten.append(b"x" * megabytes * 1024 * 1024)
+    write_mark("ran", megabytes)
+
+
+_eaten: list[bytes] = []
+
+
+@job(name="work.query")
+def query(key: int | str = "") -> None:
+    """Five queries, and a mark with the session's number on the servers that have one."""
+    for _ in range(5):
+        Customer.objects.count()
+    raw = connection.connection
+    session = {"postgresql": lambda: raw.info.backend_pid, "mysql": lambda: raw.thread_id()}.get(connection.vendor)
+    write_mark("ran", session() if session else key)
 
 
 @job(name="work.fail", max_attempts=1)

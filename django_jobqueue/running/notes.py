@@ -1,0 +1,173 @@
+"""What a worker process notes for its supervisor, in memory that both have mapped and that outlives the process.
+
+A note costs no query, no lock and no system call. Each loop has a page of its own: who it is, and the job in hand.
+A page's first byte says whether its note is whole: it is 0 while a note is written, so that what a killed process
+leaves behind is either a whole note or none.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from ..jobs.records import Reservation
+from .options import WorkerStats
+
+PAGE_BYTES = 1024
+_JOB = struct.Struct("=16s16sd")  # id, token, the moment of time.monotonic() at which it times out or 0
+_JOB_AT = 8
+_THREAD = struct.Struct("=Q")
+_THREAD_AT = 64
+_IDENTITY_AT, _ALIAS_AT = 80, 560
+_TEXT_BYTES = 440
+_STATS = struct.Struct("=4Q")
+_STATS_AT = 8
+_READY_AT, _OVER_AT = 0, 1  # of the first page, which is the process' own
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A job in hand, as a supervisor reads it. ``times_out`` is a moment of ``time.monotonic()``, or None."""
+
+    worker: str
+    connection: str
+    id: UUID
+    token: UUID
+    times_out: float | None
+    thread: int
+
+
+class Page:
+    """One loop's notes."""
+
+    def __init__(self, memory: mmap.mmap, offset: int) -> None:
+        self._memory = memory
+        self._offset = offset
+        self._version = 0
+        self._alias: str | None = None
+
+    def introduce(self, identity: str) -> None:
+        """Say who notes here, before anything is reserved under that name."""
+        self.clear()
+        _write_text(self._memory, self._offset + _IDENTITY_AT, identity)
+
+    def note(self, job: Reservation, times_out: float | None) -> None:
+        """A handler is about to be called."""
+        memory, offset = self._memory, self._offset
+        memory[offset] = 0
+        if job.connection != self._alias:
+            self._alias = job.connection
+            _write_text(memory, offset + _ALIAS_AT, job.connection)
+            _THREAD.pack_into(memory, offset + _THREAD_AT, threading.get_ident())
+        _JOB.pack_into(memory, offset + _JOB_AT, job.id.bytes, job.token.bytes, times_out or 0.0)
+        self._version = self._version % 255 + 1
+        memory[offset] = self._version
+
+    def clear(self) -> None:
+        """The job in hand has ended, and its end is stored where it must not wait."""
+        self._memory[self._offset] = 0
+
+
+class Notes:
+    """The notes of one process: made by the supervisor, opened by the process."""
+
+    def __init__(self, path: Path, workers: int) -> None:
+        self._workers = workers
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), PAGE_BYTES * (workers + 1))
+        self._free = list(range(workers, 0, -1))
+        self._freeing = threading.Lock()
+
+    @classmethod
+    def create(cls, path: Path, workers: int) -> Notes:
+        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(bytes(PAGE_BYTES * (workers + 1)))
+        return cls(path, workers)
+
+    def close(self) -> None:
+        self._memory.close()
+
+    # The process writes
+
+    def page(self) -> Page:
+        """A page for a new loop."""
+        with self._freeing:
+            number = self._free.pop()
+        return Page(self._memory, number * PAGE_BYTES)
+
+    def free(self, page: Page) -> None:
+        """The loop of a page has ended, and has given back what it held."""
+        with self._freeing:
+            self._free.append(page._offset // PAGE_BYTES)
+
+    def say_ready(self) -> None:
+        self._memory[_READY_AT] = 1
+
+    def report(self, stats: WorkerStats, *, is_over: bool) -> None:
+        """The last word: what was done, and whether no other process shall go on."""
+        _STATS.pack_into(self._memory, _STATS_AT, *astuple(stats))
+        self._memory[_OVER_AT] = int(is_over)
+
+    # The supervisor reads
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._memory[_READY_AT])
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self._memory[_OVER_AT])
+
+    @property
+    def stats(self) -> WorkerStats:
+        return WorkerStats(*_STATS.unpack_from(self._memory, _STATS_AT))
+
+    def identities(self) -> list[str]:
+        """Who of this process may hold reservations."""
+        found = [_read_text(self._memory, offset + _IDENTITY_AT) for offset in self._offsets()]
+        return [identity for identity in found if identity]
+
+    def in_hand(self) -> list[Noted]:
+        """The jobs in hand; of a process that runs, without those that begin just now."""
+        return [noted for offset in self._offsets() if (noted := self._read(offset)) is not None]
+
+    def _offsets(self) -> Iterator[int]:
+        return iter(range(PAGE_BYTES, PAGE_BYTES * (self._workers + 1), PAGE_BYTES))
+
+    def _read(self, offset: int) -> Noted | None:
+        memory = self._memory
+        version = memory[offset]
+        if not version:
+            return None
+        job_id, token, times_out = _JOB.unpack_from(memory, offset + _JOB_AT)
+        noted = Noted(
+            worker=_read_text(memory, offset + _IDENTITY_AT),
+            connection=_read_text(memory, offset + _ALIAS_AT),
+            id=UUID(bytes=job_id),
+            token=UUID(bytes=token),
+            times_out=times_out or None,
+            thread=_THREAD.unpack_from(memory, offset + _THREAD_AT)[0],
+        )
+        return noted if memory[offset] == version else None
+
+
+_LENGTH = struct.Struct("=H")
+
+
+def _write_text(memory: mmap.mmap, offset: int, text: str) -> None:
+    encoded = text.encode()[: _TEXT_BYTES - _LENGTH.size]
+    memory[offset + _LENGTH.size : offset + _LENGTH.size + len(encoded)] = encoded
+    _LENGTH.pack_into(memory, offset, len(encoded))
+
+
+def _read_text(memory: mmap.mmap, offset: int) -> str:
+    length: Any = _LENGTH.unpack_from(memory, offset)[0]
+    start = offset + _LENGTH.size
+    return memory[start : start + length].decode(errors="replace")
