@@ -135,6 +135,7 @@ def test_a_worker_outlives_a_restart_of_its_server(server: Server, processes: Pr
 
 
 def test_a_worker_asks_for_its_server_with_growing_pauses(server: Server, processes: Processes, marks: Marks) -> None:
+    processes.settings["JOBQUEUE"]["NOTIFY"] = False  # who listens would call too
     (worker,) = processes.workers(1)
     mark.dispatch()
     wait_for_runs(marks, 1)
@@ -153,7 +154,7 @@ def test_a_worker_asks_for_its_server_with_growing_pauses(server: Server, proces
     mark.dispatch()
     wait_for_runs(marks, 2)
     wait_for_empty_queue()
-    assert abs(len(worker.open_files()) - files) <= 2
+    assert len(worker.open_files()) <= files + 2
     assert len(worker.complaints) == 2
     assert worker.stop() == 0
 

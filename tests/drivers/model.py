@@ -16,6 +16,7 @@ from uuid import UUID
 from django_jobqueue.jobs.records import (
     AttemptHistory,
     AttemptRecord,
+    Cause,
     Complete,
     Fail,
     FailedSummary,
@@ -287,8 +288,8 @@ class ModelQueue:
             job.attempts -= 1
         return {job.id for job in held}
 
-    def release_worker(self, worker: str) -> int:
-        return len(self.hand_back([held for held in self.held() if held.worker == worker]))
+    def release_worker(self, worker: str, *, but: Collection[UUID]) -> int:
+        return len(self.hand_back([held for held in self.held() if held.worker == worker and held.id not in but]))
 
     def settle(self, settlements: Iterable[Settlement], now: datetime) -> set[UUID]:
         ours = [(job, item) for item in settlements if (job := self.holds(item.reservation)) is not None]
@@ -325,13 +326,33 @@ class ModelQueue:
         return sorted(expired, key=lambda held: held.reserved_until)
 
     def rescue(self, chosen: Iterable[UUID], *, max_attempts: int, now: datetime) -> list[Rescued]:
-        return [self._rescue(self.jobs[job_id], max_attempts, now) for job_id in chosen]
+        return [self._recover(self.jobs[job_id], max_attempts, now) for job_id in chosen]
 
-    def _rescue(self, job: ModelJob, max_attempts: int, now: datetime) -> Rescued:
+    def rescue_in_hand(
+        self, reservation: Reservation, *, max_attempts: int, spends: bool, cause: Cause | None, now: datetime
+    ) -> Rescued | None:
+        job = self.holds(reservation)
+        if job is None:
+            return None
+        is_only = job.has_only(1, max_attempts)  # started once, it is never started again
+        return self._recover(job, max_attempts, now, is_spent=spends or is_only, is_crash=spends, cause=cause)
+
+    def _recover(
+        self,
+        job: ModelJob,
+        max_attempts: int,
+        now: datetime,
+        *,
+        is_spent: bool | None = None,
+        is_crash: bool = True,
+        cause: Cause | None = None,
+    ) -> Rescued:
         held = job.held
         assert held is not None
-        is_spent = held.alone
-        is_last = job.has_only(held.attempt, max_attempts) or (job.retry_until is not None and now > job.retry_until)
+        if is_spent is None:
+            is_spent = held.alone
+        is_late = job.retry_until is not None and now > job.retry_until
+        is_dead = is_spent and (is_late or job.has_only(held.attempt, max_attempts))
         times = "once" if held.attempt == 1 else f"{held.attempt} times"
         record = AttemptRecord(
             number=held.attempt,
@@ -342,11 +363,15 @@ class ModelQueue:
             exception_class=LOST,
             message=f"Reserved {times} without finishing; its worker {held.worker!r} was lost.",
         )
-        if is_spent and is_last:
+        if cause is not None:
+            record = replace(
+                record, exception_class=cause.exception_class, message=cause.message, traceback=cause.traceback
+            )
+        if is_dead:
             self._bury(job, record, now)
         else:
             job.state, job.held, job.ready_at = "ready", None, now
-            job.crashes += 1
+            job.crashes += 1 if is_crash else 0
             if is_spent:
                 job.write_down(record)
             else:
@@ -359,7 +384,7 @@ class ModelQueue:
             max_attempts=max_attempts if job.new.max_attempts is None else job.new.max_attempts,
             worker=held.worker,
             record=record if is_spent else None,
-            dead_lettered=is_spent and is_last,
+            dead_lettered=is_dead,
         )
 
     # What people do

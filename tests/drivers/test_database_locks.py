@@ -184,6 +184,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("holder", HOLDERS, ids=lambda name: name.replace(" ", "_"))
 def test_nobody_waits_for_a_workers_open_transaction(scene: Scene, holder: str) -> None:
+    """F76"""
     scene.driver.uses_vendor_forms = False  # which are one statement, and never wait in the middle
     after, hold = HOLDERS[holder]
     with held_open("strict", lambda: hold(scene), after=after):
@@ -229,13 +230,14 @@ def assert_drained_once(driver: DatabaseDriver, ids: set[UUID]) -> None:
 
 @pytest.mark.parametrize("form", ["own", "portable"])
 def test_four_workers_run_1000_jobs_once_and_spend_no_other_attempt(driver: DatabaseDriver, form: str) -> None:
+    """F77"""
     driver.uses_vendor_forms = form == "own"
     ids = {job_id for _ in range(10) for job_id in driver.push([new() for _ in range(100)])}
     assert_drained_once(driver, ids)
 
 
 def test_without_skip_locked_each_job_still_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on MariaDB before 10.6."""
+    """F78: As on MariaDB before 10.6."""
     monkeypatch.setattr(type(connection.features), "has_select_for_update_skip_locked", False)
     driver = DatabaseDriver("default", {"DATABASE": "default"})
     driver.uses_vendor_forms = False

@@ -237,6 +237,7 @@ def cost_of_a_poll(driver: DatabaseDriver) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_a_reserve_costs_the_same_beside_millions_of_other_jobs(driver: DatabaseDriver) -> None:
+    """F59"""
     if connection.vendor == "sqlite":
         pytest.skip("counts no pages")
     fill(100)

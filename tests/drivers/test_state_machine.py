@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 
 from django_jobqueue.drivers.base import Driver
 from django_jobqueue.jobs.records import (
+    Cause,
     Complete,
     Fail,
     JobRecord,
@@ -57,6 +58,7 @@ QUEUES = ("default", "Default")
 WORKERS = ("w1", "w2", "w3")
 NAMES = ("fast", "slow", "unknown")
 NO_NUMBER = 10**9
+TIMEOUT = Cause(exception_class="JobTimeout", message="hung", traceback="File shop.py")
 # Less than a microsecond is no time at all.
 DELAYS = (0.0, 1e-7, 0.000001, 1.0, 10.0, 100.0)
 
@@ -98,7 +100,7 @@ wanted_jobs = st.builds(
     rank=one_of(0, -1, 1),
     delay=one_of(None, None, None, None, None, *DELAYS),
     due=one_of(None, None, None, 0.0, -10.0, 10.0),
-    max_attempts=one_of(None, None, 5, 2, 1),
+    max_attempts=one_of(None, None, 5, 5, 2, 1),
     retry_for=one_of(None, None, 0.0, 10.0, 200.0),
     first_byte=one_of(0x01, 0x7F, 0xFE),
 ).map(_due_once)
@@ -111,8 +113,8 @@ ways = st.builds(
 )
 limits = st.builds(
     ReserveLimit,
-    rows=one_of(10, 10, 3, 1),
-    max_attempts=one_of(3, 3, 1),
+    rows=one_of(10, 10, 10, 3, 1),
+    max_attempts=one_of(3, 3, 3, 1),
     seconds=one_of(float("inf"), float("inf"), 1.0),
     averages=one_of({"fast": 0.25, "slow": 0.5}, {}, {"fast": 0.25}, {"fast": 0.5, "slow": 2.0}),
 )
@@ -141,6 +143,8 @@ class QueueMachine(RuleBasedStateMachine):
     def begin(self, wanted: list[Wanted]) -> None:
         self._push([self._new(each) for each in wanted], "alone")
 
+    # Few jobs with a long history show more than many with none.
+    @precondition(lambda self: len(self.model.jobs) < 8)
     @rule(
         data=st.data(), wanted=st.lists(wanted_jobs, min_size=1, max_size=2), is_known=one_of(False, True), how=joined
     )
@@ -181,7 +185,11 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def reserve(self, data: st.DataObject, worker: str, limit: ReserveLimit, retry_after: float, goes_on: bool) -> None:
         queue = self._pick_queue(data, "ready")
-        after = self._mark(queue) if goes_on else None
+        self._reserve(queue, worker, limit, retry_after=retry_after, after=self._mark(queue) if goes_on else None)
+
+    def _reserve(
+        self, queue: str, worker: str, limit: ReserveLimit, *, retry_after: float, after: Position | None
+    ) -> list[Reservation]:
         reserved = self.driver.reserve(queue, worker, limit, retry_after=retry_after, after=after, now=self.now)
         expected, more = self.model.reserve(queue, worker, limit, retry_after=retry_after, after=after, now=self.now)
         nameless = [reservation._replace(token=UUID(int=0)) for reservation in reserved.jobs]
@@ -195,11 +203,26 @@ class QueueMachine(RuleBasedStateMachine):
             label = next(label for label, job_id in self.ids.items() if job_id == reservation.id)
             turn = sum(1 for earlier in self.reservations.values() if earlier.id == reservation.id) + 1
             self.reservations[f"{label}.{turn}"] = reservation
+        return reserved.jobs
 
     def _mark(self, queue: str) -> Position | None:
         """Behind what was taken of this queue last."""
         taken = [reservation for reservation in self.reservations.values() if reservation.queue == queue]
         return taken[-1].position if taken else None
+
+    @precondition(lambda self: any(self.model.in_state(queue, "ready") for queue in QUEUES))
+    @rule(data=st.data(), limit=limits, end=one_of("settled", "settled", "lost", "killed"))
+    def work(self, data: st.DataObject, limit: ReserveLimit, end: str) -> None:
+        """What most of a job's life is: reserved, then settled, or lost with its worker."""
+        held = self._reserve(self._pick_queue(data, "ready"), "w1", limit, retry_after=10.0, after=None)
+        self.the_driver_shows_what_the_model_has()
+        if end == "lost":
+            self.clock.tick(data.draw(one_of(10.0, 3600.0), label="seconds"))
+            self._rescue(limit.max_attempts, 500)
+        elif held and end == "killed":
+            self._rescue_in_hand(held[0], limit.max_attempts, spends=True, cause=None)
+        elif held:
+            self._settle(data, held, "alone")
 
     @precondition(lambda self: self.model.held())
     @rule(data=st.data(), retry_after=one_of(RETRY_AFTER, 10.0))
@@ -211,7 +234,9 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.reservations)
     @rule(data=st.data(), how=joined)
     def settle(self, data: st.DataObject, how: str) -> None:
-        held = self._pick_reservations(data)
+        self._settle(data, self._pick_reservations(data), how)
+
+    def _settle(self, data: st.DataObject, held: list[Reservation], how: str) -> None:
         settlements = [self._settlement(data, reservation, held) for reservation in held]
         with self._joined(how) as model:
             if how != "alone" and self.driver.supports_transactions:
@@ -234,10 +259,12 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.held())
     @rule(data=st.data(), worker=one_of(None, *WORKERS))
     def hand_back(self, data: st.DataObject, worker: str | None) -> None:
-        if worker is not None:
-            assert self.driver.release_worker(worker, now=self.now) == self.model.release_worker(worker)
-            return
         held = self._pick_reservations(data)
+        if worker is not None:
+            started = {each.id for each in held[1:]}
+            released = self.driver.release_worker(worker, but=started, now=self.now)
+            assert released == self.model.release_worker(worker, but=started)
+            return
         valid = [each for each in held if self.model.holds(each)]
         assert self.driver.hand_back(held) == self.model.hand_back(held)
         assert all(self._get(each.id).ready_at == each.ready_at for each in valid)
@@ -245,14 +272,27 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.expired(self.now))
     @rule(max_attempts=one_of(3, 1), limit=one_of(500, 2, 1))
     def rescue(self, max_attempts: int, limit: int) -> None:
+        self._rescue(max_attempts, limit)
+
+    def _rescue(self, max_attempts: int, limit: int) -> None:
         expired = {held.id: held.reserved_until for held in self.model.expired(self.now)}
         rescued = self.driver.rescue(max_attempts=max_attempts, limit=limit, now=self.now)
         chosen = [each.id for each in rescued]
         _check_first(expired, set(chosen), limit)
         assert rescued == self.model.rescue(chosen, max_attempts=max_attempts, now=self.now)
 
+    @precondition(lambda self: self.model.held())
+    @rule(data=st.data(), max_attempts=one_of(3, 1), spends=st.booleans(), cause=one_of(None, TIMEOUT))
+    def rescue_in_hand(self, data: st.DataObject, max_attempts: int, spends: bool, cause: Cause | None) -> None:
+        self._rescue_in_hand(self._pick_reservations(data)[0], max_attempts, spends=spends, cause=cause)
+
+    def _rescue_in_hand(self, held: Reservation, max_attempts: int, *, spends: bool, cause: Cause | None) -> None:
+        how: dict[str, Any] = {"max_attempts": max_attempts, "spends": spends, "cause": cause, "now": self.now}
+        assert self.driver.rescue_in_hand(held.id, held.token, **how) == self.model.rescue_in_hand(held, **how)
+
     # What people do
 
+    @precondition(lambda self: len(self.model.jobs) > 4)
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         label = data.draw(st.sampled_from([*self.ids, *QUEUES]), label="job or queue")

@@ -159,6 +159,7 @@ def test_any_list_address(operator: Client, query: str) -> None:
 
 
 def test_nothing_of_a_row_is_markup(operator: Client) -> None:
+    """F61"""
     changes: dict[str, Any] = {
         "queue": NASTY,
         "payload": json.dumps({"args": [NASTY], "kwargs": {NASTY: {NASTY: [NASTY]}}}),

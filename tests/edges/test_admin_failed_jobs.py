@@ -84,6 +84,7 @@ def test_the_count_stops_at_its_limit_and_says_so(operator: Client, monkeypatch:
 
 
 def test_paging_shows_each_row_once_whatever_the_order(operator: Client) -> None:
+    """F65"""
     dead_letters(250, failed_at=datetime.now(UTC))
     for order in ("", "&o=1", "&o=-1", "&o=5", "&o=-5", "&when=day"):
         seen = [

@@ -93,6 +93,7 @@ def ask(client: Client, address: str, table: str) -> Any:
 
 @pytest.mark.usefixtures("million")
 def test_a_million_rows() -> None:
+    """F63"""
     client = person(*OPERATE)
     letter = FailedJob.objects.order_by("pk")[ROWS // 2]
     failed, waiting = FailedJob._meta.db_table, Job._meta.db_table

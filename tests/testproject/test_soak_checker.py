@@ -647,7 +647,6 @@ def test_soak_refuses_a_store_that_no_other_process_sees(settings: Any) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.slow
 def test_a_short_soak_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path) -> None:
     file, temporary = tmp_path / "figures.json", tmp_path / "temporary"
     temporary.mkdir()
