@@ -376,7 +376,7 @@ def connections_of(worker: Process) -> int:
 
 
 def test_eight_threads_hold_two_connections_each_at_most_and_none_at_the_end(renewing: Processes, marks: Marks) -> None:
-    """F72: One for the loop, and one for its keeper once a job has taken long; with one that listens, and one to start."""
+    """F72: one for the loop, and one for its keeper once a job took long; one that listens, and one to start."""
     if connection.vendor == "postgresql":
         renewing.databases["default"]["OPTIONS"]["application_name"] = "many-workers"
     seen = [0]
