@@ -56,7 +56,7 @@ from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
 from . import postgresql
 from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, Waiter, is_ready_at_once, ready_queues
 from .dead_letters import DeadLetters
-from .expressions import force_index, is_after
+from .expressions import force_index, start_behind
 from .hints import Hints
 from .inserts import insert_statement
 from .listening import Listener, can_listen
@@ -181,7 +181,7 @@ class DatabaseDriver(Driver):
             if connection.vendor == "mysql":
                 return list(_queues_one_by_one(cursor))
             cursor.execute(_QUEUES_SQL, [""])
-            return [row[0] for row in cursor.fetchall()]
+            return sorted(row[0] for row in cursor.fetchall())  # not by the database's collation
 
     def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
         due = self._jobs.filter(queue=queue, state=SCHEDULED, available_at__lte=store_clock(now))
@@ -217,11 +217,10 @@ class DatabaseDriver(Driver):
 
     def _ready(self, asked: _Asked) -> QuerySet[Job]:
         """The ready jobs of a queue in their order, behind the given position."""
-        vendor = connections[self._database].vendor
         ready = self._jobs.filter(queue=asked.queue, state=READY).order_by("rank", "ready_at", "id")
         if asked.after is not None:
-            ready = ready.filter(is_after(asked.after, vendor))
-        if vendor == "mysql":
+            start_behind(ready, asked.after)
+        if connections[self._database].vendor == "mysql":
             force_index(ready, RESERVE_INDEX)
         return ready
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import BooleanField, Q, QuerySet
+from django.db.models import BooleanField, QuerySet
 from django.db.models.expressions import Expression
 from django.db.models.sql.compiler import SQLCompiler
 from django.db.models.sql.datastructures import BaseTable
+from django.db.models.sql.where import AND
 
 from ..jobs.records import Position
 from ..jobs.times import to_microseconds
@@ -16,19 +17,9 @@ from ..models import Job
 from ..models.fields import uuid_parameter
 
 
-def is_after(position: Position, vendor: str) -> Q | Expression:
-    """Whether a job stands behind a position.
+class _IsAfter(Expression):
+    """MySQL uses an index for the long form only, PostgreSQL and SQLite for the short one."""
 
-    MySQL uses an index for the long form only, and only where it is not compared with TRUE, as Django compares
-    expressions there; PostgreSQL and SQLite use one for the short form.
-    """
-    if vendor != "mysql":
-        return _RowIsAfter(position)
-    rank, moment, job_id = position
-    return Q(rank__gt=rank) | Q(rank=rank) & (Q(ready_at__gt=moment) | Q(ready_at=moment, id__gt=job_id))
-
-
-class _RowIsAfter(Expression):
     conditional = True
 
     def __init__(self, position: Position) -> None:
@@ -38,7 +29,20 @@ class _RowIsAfter(Expression):
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, tuple[Any, ...]]:
         rank, moment = self.position.rank, to_microseconds(self.position.ready_at)
         job_id = uuid_parameter(self.position.id, connection.vendor)
+        if connection.vendor == "mysql":
+            return (
+                "(`rank` > %s OR (`rank` = %s AND (ready_at > %s OR (ready_at = %s AND id > %s))))",
+                (rank, rank, moment, moment, job_id),
+            )
         return "((rank, ready_at, id) > (%s, %s, %s))", (rank, moment, job_id)
+
+
+def start_behind(rows: QuerySet[Job], position: Position) -> None:
+    """Let ``rows`` begin behind a position.
+
+    Not by ``filter``, which compares an expression with TRUE where a database has no booleans: no index serves that.
+    """
+    rows.query.where.add(_IsAfter(position), AND)
 
 
 class _HintedTable(BaseTable):

@@ -207,31 +207,27 @@ def test_no_job_is_lost_when_the_server_dies_under_load(server: Server, processe
     assert not FailedJob.objects.using(PRIVATE).exists()
 
 
-def end_connections_of(server: Server) -> None:
-    """End every connection of the workers; the test's own is opened again."""
+def sessions_of_workers() -> set[int]:
+    """The numbers of all sessions on the database but the test's own."""
     with connections[PRIVATE].cursor() as cursor:
         if VENDOR == "postgresql":
             cursor.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-            return
-        cursor.execute("SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
-        for (number,) in cursor.fetchall():
-            cursor.execute(f"KILL {number}")
-
-
-def other_connections() -> int:
-    with connections[PRIVATE].cursor() as cursor:
-        if VENDOR == "postgresql":
-            cursor.execute(
-                "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         else:
             cursor.execute(
-                "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+                "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
             )
-        return cursor.fetchone()[0]
+        return {number for (number,) in cursor.fetchall()}
+
+
+def end_sessions_of_workers() -> None:
+    ended = sessions_of_workers()
+    assert ended
+    with connections[PRIVATE].cursor() as cursor:
+        for number in ended:
+            cursor.execute(f"SELECT pg_terminate_backend({number})" if VENDOR == "postgresql" else f"KILL {number}")
+    wait_until(lambda: not ended & sessions_of_workers(), "the sessions have ended")
 
 
 def test_a_connection_that_was_ended_while_idle_costs_no_attempt(
@@ -241,8 +237,7 @@ def test_a_connection_that_was_ended_while_idle_costs_no_attempt(
     mark.dispatch()
     wait_for_runs(marks, 1)
     wait_for_empty_queue()
-    end_connections_of(server)
-    wait_until(lambda: other_connections() == 0, "the worker has no connection")
+    end_sessions_of_workers()
     mark.dispatch()
     wait_for_runs(marks, 2)
     wait_for_empty_queue()
@@ -261,7 +256,7 @@ def test_a_connection_that_timed_out_on_the_server_costs_no_attempt(
     mark.dispatch()
     wait_for_runs(marks, 1)
     wait_for_empty_queue()
-    wait_until(lambda: other_connections() == 0, "the server has ended the idle connection")
+    wait_until(lambda: not sessions_of_workers(), "the server has ended the idle connection")
     mark.dispatch()
     wait_for_runs(marks, 2)
     wait_for_empty_queue()
@@ -276,8 +271,7 @@ def test_a_job_whose_workers_connections_were_ended_ends_by_its_first_attempt(
     (worker,) = processes.workers(1)
     hold.dispatch()
     wait_until(lambda: marks.count("started") == 1, "the job has started")
-    end_connections_of(server)
-    wait_until(lambda: other_connections() == 0, "the worker has no connection")
+    end_sessions_of_workers()
     marks.let_go()
     wait_for_empty_queue()
     assert worker.stop() == 0

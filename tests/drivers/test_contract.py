@@ -108,6 +108,13 @@ def test_a_delay_of_zero_is_ready_at_once(store: Store) -> None:
     assert store.take_one().id == job.id
 
 
+@pytest.mark.parametrize("count", [1, 2])  # a push of many is another statement
+def test_a_delay_of_less_than_a_microsecond_is_none(store: Store, count: int) -> None:
+    jobs = [new(delay=1e-7) for _ in range(count)]
+    store.push(*jobs)
+    assert {store.get(job).state for job in jobs} == {"ready"}
+
+
 def test_a_delay_of_less_than_a_millisecond_is_kept(store: Store, clock: Clock) -> None:
     job = store.dispatch(delay=0.0001)
     assert store.get(job).available_at == clock.now + timedelta(microseconds=100)
@@ -197,6 +204,12 @@ def test_a_job_twice_in_one_push_is_stored_once(store: Store) -> None:
     assert len(store.take()) == 1
 
 
+def test_of_two_jobs_under_one_id_the_first_is_stored(store: Store) -> None:
+    first = new("first")
+    assert store.push(first, new("other"), first._replace(name="second")) >= {first.id}
+    assert store.order() == ["first", "other"]
+
+
 def test_a_reserved_job_pushed_again_stays_reserved(store: Store) -> None:
     job = store.dispatch()
     reservation = store.take_one()
@@ -219,6 +232,12 @@ def test_queues_are_those_that_hold_a_job_in_any_state_sorted(store: Store) -> N
     store.dispatch(queue="a")
     store.take_one("a")
     assert store.driver.queues() == ["a", "b", "c"]
+
+
+def test_queues_are_sorted_by_code_point_whatever_the_collation(store: Store) -> None:
+    for queue in ("b", "B", "a", "ä"):
+        store.dispatch(queue=queue)
+    assert store.driver.queues() == ["B", "a", "b", "ä"]
 
 
 def test_a_queue_goes_with_its_last_job(store: Store) -> None:
@@ -745,6 +764,12 @@ def test_a_backoff_of_zero_makes_a_job_ready_at_once(store: Store, clock: Clock)
     assert (record.state, record.ready_at) == ("ready", clock.now)
 
 
+def test_a_release_for_less_than_a_microsecond_makes_a_job_ready_at_once(store: Store) -> None:
+    store.dispatch()
+    store.release(store.take_one(), delay=1e-7)
+    assert store.order() == ["shop.work"]
+
+
 def test_a_released_job_runs_again_when_it_was_staged(store: Store, clock: Clock) -> None:
     job = store.dispatch()
     store.release(store.take_one(), 10, attempt())
@@ -800,6 +825,17 @@ def test_a_failed_job_waits_nowhere(store: Store, clock: Clock) -> None:
     assert store.stage() == 0
 
 
+def test_a_dead_letter_of_a_delayed_job_shows_when_it_was_dispatched_only(store: Store, clock: Clock) -> None:
+    job = store.dispatch(delay=60)
+    dispatched = clock.now
+    clock.tick(60)
+    store.stage()
+    store.fail(store.take_one())
+    record = store.get(job)
+    assert record.created_at == record.available_at == dispatched
+    assert record.ready_at is None
+
+
 def test_a_dead_letter_has_the_record_of_every_attempt(store: Store) -> None:
     job = store.dispatch()
     store.release(store.take_one(), 0, attempt(1, "first"))
@@ -836,6 +872,12 @@ def test_what_follows_a_job_that_was_lost_is_not_stored(store: Store) -> None:
     after = new("after")
     assert store.complete(old, after) == set()
     assert store.gone(after)
+
+
+def test_what_follows_a_job_that_was_lost_and_is_held_again_is_not_stored(store: Store) -> None:
+    old, current = superseded(store)
+    assert store.settle(Complete(old, (new("after old"),)), Complete(current, (new("after current"),))) == {current.id}
+    assert store.order() == ["after current"]
 
 
 def test_in_one_settle_only_the_jobs_that_are_ours_are_followed(store: Store) -> None:

@@ -44,7 +44,7 @@ from tests.drivers.contract import RETRY_AFTER, Clock, attempt
 from tests.drivers.model import ModelQueue
 
 # Several seeds of few examples each: after ten, hypothesis repeats and changes those that it had, which are long.
-SEEDS = range(6)
+SEEDS = range(5)
 BOUNDED = settings(
     max_examples=10,
     stateful_step_count=40,

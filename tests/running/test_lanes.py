@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -240,7 +241,10 @@ def test_batches_grow_with_short_jobs(
     for _ in range(45):
         work.dispatch()
     simulation.run(no_keeper(make_worker(stop_when_empty=True), monkeypatch))
-    assert asked.found[:5] == [1, 2, 4, 8, 9] or asked.found[:5] == [1, 2, 4, 8, 10]
+    # What a store takes to settle counts too, so that a busy machine has smaller batches.
+    assert asked.found[:2] == [1, 2]
+    assert all(later <= 2 * earlier for earlier, later in pairwise(asked.found))
+    assert 2 < max(asked.found) <= 10
     assert sum(asked.found) == 45
 
 
