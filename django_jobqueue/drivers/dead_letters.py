@@ -58,7 +58,10 @@ class DeadLetters:
                     failed_at=store_clock(now),
                 )
             )
-        FailedJob.objects.using(self.database).bulk_create(rows)
+        letters = FailedJob.objects.using(self.database)
+        # A dispatch that was repeated after an unclear commit may have brought a dead job back: its last end counts.
+        letters.filter(job_id__in=[row.job_id for row in rows]).delete()
+        letters.bulk_create(rows)
 
     def get(self, job_id: UUID) -> JobRecord | None:
         row = self._rows.filter(job_id=job_id).first()
@@ -146,7 +149,10 @@ class DeadLetters:
         """
         with own_transaction(self.database):
             rows = list(self._rows.filter(id__in=retry_for).order_by("id").select_for_update())
-            Job.objects.using(self.database).bulk_create([self._job(row, retry_for[row.pk], now) for row in rows])
+            jobs = Job.objects.using(self.database)
+            queued = set(jobs.filter(id__in=[row.job_id for row in rows]).values_list("id", flat=True))
+            back = [self._job(row, retry_for[row.pk], now) for row in rows if row.job_id not in queued]
+            jobs.bulk_create(back)
             self._rows.filter(id__in=[row.pk for row in rows]).delete()
         return {row.pk: row.queue for row in rows}
 

@@ -9,11 +9,11 @@ import pytest
 from django.db import connection
 
 from django_jobqueue.drivers.database import DatabaseDriver
-from django_jobqueue.jobs.records import ReserveLimit
+from django_jobqueue.jobs.records import Fail, NewJob, ReserveLimit
 from django_jobqueue.models import Job
 from django_jobqueue.running.options import WorkerOptions
 from django_jobqueue.running.worker import Worker
-from tests.drivers.contract import Clock, new
+from tests.drivers.contract import Clock, attempt, new
 from tests.helpers.aliases import database_alias
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -63,3 +63,30 @@ def test_a_database_in_memory_is_refused_to_workers_with_the_cure() -> None:
         (problem,) = DatabaseDriver("nowhere", {"DATABASE": "nowhere"}).problems()
     assert "in-memory SQLite" in problem
     assert "file" in problem
+
+
+@pytest.fixture
+def dead_and_queued(database: DatabaseDriver) -> NewJob:
+    """A job that died, and was stored again by a dispatch that could not know whether it had been."""
+    job = new(max_attempts=1)
+    database.push([job])
+    (held,) = database.reserve("default", "w", ReserveLimit(rows=1, max_attempts=1), retry_after=90).jobs
+    database.settle([Fail(held, attempt())])
+    database.push([job])
+    return job
+
+
+def test_a_dead_job_that_was_stored_again_can_die_again(database: DatabaseDriver, dead_and_queued: NewJob) -> None:
+    (held,) = database.reserve("default", "w", ReserveLimit(rows=1, max_attempts=1), retry_after=90).jobs
+    assert database.settle([Fail(held, attempt())]) == {dead_and_queued.id}
+    assert [letter.id for letter in database.failed()] == [dead_and_queued.id]
+    assert not Job.objects.exists()
+
+
+def test_retrying_a_dead_job_that_is_queued_again_makes_no_second(
+    database: DatabaseDriver, dead_and_queued: NewJob
+) -> None:
+    (letter,) = database.failed()
+    assert database.retry({letter.number: None}) == {letter.number}
+    assert Job.objects.get().id == dead_and_queued.id
+    assert database.failed() == []
