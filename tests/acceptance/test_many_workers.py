@@ -393,7 +393,7 @@ def test_eight_threads_hold_two_connections_each_at_most_and_none_at_the_end(ren
     wait_for_marks(marks, "started", 8)
     renewed = Job.objects.filter(reserved_until__gt=F("reserved_at") + 1_200_000 * RENEWED_RETRY_AFTER)
     wait_until(lambda: renewed.count() == 8, "each keeper has renewed")
-    assert not ran(501)
+    seen.append(connections_of(worker))
     marks.let_go()
     wait_until(lambda: ran(508), "the long jobs ran")
     assert 8 <= max(seen) <= 2 * 8 + 2
