@@ -188,6 +188,7 @@ def test_a_job_that_ends_while_the_server_is_away_is_settled_when_it_is_back(
     server.start()
     connections[PRIVATE].close()
     wait_for_empty_queue()
+    wait_for_line(worker, "is back")  # the keeper may have settled before the loop looks
     assert worker.stop() == 0
     assert [(run.event, run.attempt) for run in marks.read()] == [("started", 1), ("ran", 1)]
     assert len(worker.complaints) == 2

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.db import IntegrityError
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from django_jobqueue.drivers.dead_letters import DeadLetters
 from django_jobqueue.models import FailedJob, Job
 from tests.edges.commands import dead_letter, dead_letters
 from tests.edges.pages import LIST, MOST_QUERIES, OPERATE, VIEW, history, page, person, rows, text, told
@@ -346,11 +348,16 @@ def test_more_than_a_page_is_refused(operator: Client, across: bool) -> None:
     assert "question hidden" not in text(answer)
 
 
-def test_one_row_that_the_database_refuses_stops_no_other(operator: Client) -> None:
-    from tests.edges.pages import waiting_job
-
+def test_one_row_that_the_database_refuses_stops_no_other(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = dead_letter(), dead_letter()
-    waiting_job(id=first.job_id)
+    make = DeadLetters._job
+
+    def refused(letters: DeadLetters, row: FailedJob, *given: Any) -> Job:
+        if row.pk == first.pk:
+            raise IntegrityError("refused")
+        return make(letters, row, *given)
+
+    monkeypatch.setattr(DeadLetters, "_job", refused)
     answer = operator.post(LIST, {"action": "retry_selected", "_selected_action": [first.pk, second.pk]}, follow=True)
     assert told(answer) == [
         "Retried 1 failed job.",
