@@ -350,7 +350,7 @@ def test_a_worker_leaves_no_thread_behind(
     note(*range(5))
     for _ in range(3):
         simulation.run(make_worker(stop_when_empty=True))
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # one of another test may have ended meanwhile
     assert len(done) == 5
 
 
