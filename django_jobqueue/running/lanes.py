@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..drivers import Driver
 from ..jobs.records import Position, Reserved, ReserveLimit
@@ -73,13 +72,6 @@ class Lane:
         if self.mark is None:
             self.marked_until = now + interval
         self.mark = reserved.jobs[-1].position if now < self.marked_until else None
-
-
-class Found(NamedTuple):
-    """A reserve that found jobs, and the lane it was of."""
-
-    lane: Lane
-    reserved: Reserved
 
 
 class Lanes:
