@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from django.conf import settings as django_settings
@@ -26,6 +26,7 @@ MAX_CONNECTION_NAME = 100
 DEFAULT_BACKOFF = Exponential()
 SHORTEST_RETRY_AFTER = 1  # a third of it must leave time for a renewal
 
+MOST_KNOWN_NAMES = 1000
 MASKED_NAMES = (
     "password",
     "passwd",
@@ -67,12 +68,13 @@ class Settings:
         return str(self.queues.get(queue, {}).get("CONNECTION", DEFAULT))
 
     @cached_property
-    def _mask_pattern(self) -> re.Pattern[str] | None:
-        return re.compile("|".join(map(re.escape, self.mask)), re.IGNORECASE) if self.mask else None
-
-    def is_secret(self, name: str) -> bool:
+    def is_secret(self) -> Callable[[str], bool]:
         """Whether values under this argument name or dictionary key are masked wherever they are shown."""
-        return self._mask_pattern is not None and self._mask_pattern.search(name) is not None
+        if not self.mask:
+            return lambda name: False
+        pattern = re.compile("|".join(map(re.escape, self.mask)), re.IGNORECASE)
+        # Asked for each argument of each dispatch, nearly always about the same few names.
+        return lru_cache(MOST_KNOWN_NAMES)(lambda name: pattern.search(name) is not None)
 
 
 def get_settings() -> Settings:

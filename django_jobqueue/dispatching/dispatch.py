@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings as django_settings
@@ -69,8 +69,7 @@ class Options:
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A job ready to be stored, and the connection it goes to."""
 
     connection: str
@@ -96,7 +95,7 @@ def prepare(definition: Definition, options: Options, args: Sequence[Any], kwarg
         retry_for=definition.retry_until,
         delay=options.delay,
         available_at=options.available_at,
-        metadata=encode_metadata(options.metadata or {}, settings.payload_limit),
+        metadata=encode_metadata(options.metadata, settings.payload_limit) if options.metadata else "",
         masked=json.dumps(secrets) if secrets else "",
     )
     return Prepared(options.connection or settings.connection_of(queue), job)

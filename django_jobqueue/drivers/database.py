@@ -143,7 +143,10 @@ class DatabaseDriver(Driver):
         vendor = connections[self._database].vendor
         if vendor == "postgresql" and self.uses_vendor_forms and len(jobs) > 1:
             moment = None if now is None else to_microseconds(now)
-            return self._inserted(*postgresql.insert_statement(jobs, moment))
+            with connections[self._database].cursor() as cursor:
+                cursor.execute(*postgresql.insert_statement(jobs, moment))
+                (stored,) = cursor.fetchone()
+            return {job.id for job in jobs} if stored is None else set(stored)
         # A single row carries the clock's SQL; for many it is read once, before the transaction's first write.
         now = self._now() if now is None and len(jobs) > 1 else now
         sql, params = insert_statement(jobs, vendor, now)
@@ -764,7 +767,7 @@ class DatabaseDriver(Driver):
             self._jobs.filter(id__in=owned).delete()
             return set(owned)
         params: list[Any] = [ids, token]
-        if connection.vendor == "postgresql":
+        if connection.vendor == "postgresql" and len(ids) > 1:
             among = "= ANY (%s)"
         else:
             among = f"IN ({', '.join(['%s'] * len(ids))})"

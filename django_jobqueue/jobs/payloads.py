@@ -21,7 +21,7 @@ FORMAT = 1
 TAG = "$type"
 MAX_DEPTH = 100
 MAX_INTEGER_BITS = 14_000  # Python refuses to read integers of more than 4,300 digits
-_SEPARATORS = (",", ":")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 Path = tuple[str | int, ...]
 
@@ -34,7 +34,7 @@ def encode(args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str],
     """
     carried_args = [_carry(value, _name_at(names, index), 0) for index, value in enumerate(args)]
     carried_kwargs = {name: _carry(value, name, 0) for name, value in kwargs.items()}
-    text = json.dumps({"args": carried_args, "kwargs": carried_kwargs}, separators=_SEPARATORS)
+    text = _ENCODER.encode({"args": carried_args, "kwargs": carried_kwargs})
     return _within("The arguments take", text, limit)
 
 
@@ -69,9 +69,7 @@ def encode_metadata(metadata: Mapping[str, Any], limit: int) -> str:
     """Metadata as JSON text: the same values as a payload, under the same rules."""
     if not metadata:
         return ""
-    return _within(
-        "The metadata takes", json.dumps(_carry(dict(metadata), "metadata", 0), separators=_SEPARATORS), limit
-    )
+    return _within("The metadata takes", _ENCODER.encode(_carry(dict(metadata), "metadata", 0)), limit)
 
 
 def _within(claim: str, text: str, limit: int) -> str:

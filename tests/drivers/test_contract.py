@@ -181,6 +181,14 @@ def test_a_push_of_many_keeps_what_each_was_told(store: Store, clock: Clock) -> 
     assert store.get(ready).max_attempts == 9
 
 
+def test_a_push_of_many_carries_any_text(store: Store) -> None:
+    texts = ["", "NULL", "null", "{a,b}", 'say "it"', "it's", "back\\slash", "\\", '"', "100% %s", " , ", "\n\t", "☃"]
+    jobs = [new("shop.work", payload=text, metadata=text, masked=text) for text in texts]
+    store.push(*jobs)
+    taken = store.take(rows=len(jobs))
+    assert [(job.payload, job.metadata, job.masked) for job in taken] == [(text, text, text) for text in texts]
+
+
 def test_a_push_of_nothing_stores_nothing(store: Store) -> None:
     assert store.push() == set()
     assert store.driver.queues() == []
