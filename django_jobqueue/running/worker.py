@@ -41,6 +41,8 @@ logger = logging.getLogger("django_jobqueue")
 RESCUE_INTERVAL = 1.0
 # Longer than hints are held back after one that was given.
 LOOK_AGAIN_SECONDS = 0.01
+# Where no hint tells of a job, others often follow the one that polling found: the pauses begin here, and double.
+SHORTEST_POLL = 0.02
 MAX_HOST = 80
 
 
@@ -105,6 +107,8 @@ class Worker:
         }
         self._listened: list[Driver] = []
         self._rescue_at = self._stage_at = self._woken_at = 0.0
+        self._poll = self.options.sleep
+        self._was_woken = False
 
     # The loop
 
@@ -219,6 +223,8 @@ class Worker:
         return 1 if lane.driver.in_transaction() else MOST_ROWS
 
     def _run_batch(self, lane: Lane, reserved: Reserved) -> None:
+        if not self._was_woken:
+            self._poll = SHORTEST_POLL
         if not reserved.more:
             self._stage_at = 0.0  # staged again before the next look at the queues
         self._hand.fill(reserved.jobs, lane.driver.session())
@@ -296,7 +302,7 @@ class Worker:
         self._lanes.drop_marks()
         down = [health.seconds_to_next_try() for health in self._health.values() if health.is_down]
         now = time.monotonic()
-        pause = self.options.sleep * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
+        pause = min(self._poll, self.options.sleep) * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
         if now - self._woken_at < LOOK_AGAIN_SECONDS:
             pause = LOOK_AGAIN_SECONDS  # what came just after the hint was not told of again
         if len(down) == len(self._health):
@@ -305,10 +311,12 @@ class Worker:
             pause = min(pause, max(0.0, ends_at - now))
         if self.stopping.requested:
             return
-        if self._waiter.pause(pause):
+        self._was_woken = self._waiter.pause(pause)
+        if self._was_woken:
             self._woken_at = time.monotonic()
         else:
             self._stage_at = 0.0
+            self._poll = min(self._poll * 2, self.options.sleep)
 
     def _listen(self) -> None:
         """From the first wait on, hear of new jobs; a worker that never waits needs no thread for that."""
