@@ -11,12 +11,13 @@ from threading import RLock, Thread
 
 from ..drivers import Driver
 from .budget import Budget
+from .housekeeping import Housekeeper
 from .memory import MemoryLimit
 from .notes import Notes, Page
 from .options import WorkerOptions, WorkerStats
 from .stopping import HEARING_SECONDS, Stopping
 from .surroundings import close_connections
-from .worker import Worker
+from .worker import Worker, drivers_of
 
 logger = logging.getLogger("django_jobqueue")
 
@@ -35,9 +36,10 @@ class Pool:
         stopping: Stopping | None = None,
         abandon: Callable[[int], None] = lambda code: None,
         notes: Notes | None = None,
+        is_embedded: bool = False,
     ) -> None:
         self.options = options
-        self._drivers = drivers
+        self._drivers = drivers_of(options) if drivers is None else drivers
         self.stopping = stopping or Stopping()
         self._abandon = abandon
         self._notes = notes
@@ -49,6 +51,7 @@ class Pool:
         self._abandoned: set[Worker] = set()
         self._stats = WorkerStats()
         self._threads: list[Thread] = []
+        self._housekeeper = Housekeeper(options, self._drivers, lambda: self.stats, is_embedded=is_embedded)
 
     @property
     def stats(self) -> WorkerStats:
@@ -58,15 +61,20 @@ class Pool:
 
     def run(self) -> WorkerStats:
         """Work until told to stop; return the merged counts."""
-        if self.options.workers == 1:
-            self._keep_running()
-        else:
+        if self.options.workers > 1:
             self.start()
             self.join()
+            return self.stats
+        self._housekeeper.start()
+        try:
+            self._keep_running()
+        finally:
+            self._housekeeper.end()
         return self.stats
 
     def start(self) -> None:
         """Run every loop in a thread of its own, and return."""
+        self._housekeeper.start()
         for number in range(self.options.workers):
             thread = Thread(target=self._run_thread, name=f"jobqueue-worker-{number + 1}", daemon=True)
             self._threads.append(thread)
@@ -79,6 +87,8 @@ class Pool:
                 thread.join(timeout)
             while timeout is None and thread.is_alive():
                 thread.join(HEARING_SECONDS)
+        if not any(thread.is_alive() for thread in self._threads):
+            self._housekeeper.end()
 
     def _run_thread(self) -> None:
         try:
@@ -133,4 +143,5 @@ class Pool:
     def _leave_if_abandoned(self) -> None:
         """When nothing but abandoned handlers runs, nobody waits for them."""
         if self._abandoned and self._running <= self._abandoned:
+            self._housekeeper.end()
             self._abandon(128 + self.stopping.signal_number if self.stopping.signal_number else 0)

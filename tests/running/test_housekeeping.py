@@ -1,0 +1,168 @@
+"""The row of a worker process: written beside the work, taken back at a clean stop, and needed by nobody."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import OperationalError, transaction
+
+import django_jobqueue
+from django_jobqueue.drivers import Driver
+from django_jobqueue.drivers.ledger import Ledger
+from django_jobqueue.jobs.records import ReserveLimit
+from django_jobqueue.models import Job, Worker
+from django_jobqueue.running import housekeeping
+from django_jobqueue.running.housekeeping import Housekeeper
+from django_jobqueue.running.options import WorkerOptions, WorkerStats
+from django_jobqueue.running.pool import Pool
+from tests.drivers.contract import Clock
+from tests.helpers.gates import Gate
+from tests.helpers.waiting import wait_until
+
+Register = Callable[..., Callable[[Callable[..., Any]], Any]]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done in the ledger, in order; and beats follow each other at once."""
+    calls: list[str] = []
+    monkeypatch.setattr(housekeeping, "BEAT_SECONDS", 0.01)
+    for name in ("beat", "leave"):
+        real = getattr(Ledger, name)
+
+        def call(self: Ledger, *given: Any, name: str = name, real: Any = real, **more: Any) -> Any:
+            calls.append(name)
+            return real(self, *given, **more)
+
+        monkeypatch.setattr(Ledger, name, call)
+    return calls
+
+
+@pytest.fixture
+def keep(database: Driver) -> Iterator[Callable[..., Housekeeper]]:
+    made: list[Housekeeper] = []
+
+    def start(stats: Callable[[], WorkerStats] = WorkerStats, **options: Any) -> Housekeeper:
+        made.append(Housekeeper(WorkerOptions(**options), [database], stats))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.end()
+
+
+def test_a_process_is_known_while_it_works_and_gone_when_it_has_stopped(
+    database: Driver, register: Register, gate: Gate, start: Any
+) -> None:
+    @register()
+    def work() -> None:
+        gate.pass_through()
+
+    work.dispatch()
+    pool = Pool(WorkerOptions.from_settings(queues=("default", "mail"), workers=2))
+    running = start(pool)
+    gate.wait_until_entered()
+    row = wait_until(Worker.objects.first, "it is known")
+    assert (row.pid, row.queues, row.workers) == (os.getpid(), "default,mail", 2)
+    assert (row.version, row.is_embedded) == (django_jobqueue.__version__, False)
+    assert row.memory is None or row.memory > 1_000_000
+    gate.open()
+    pool.stopping.ask("the end")
+    running.end()
+    assert not Worker.objects.exists()
+
+
+def test_it_tells_what_was_done_so_far(keep: Any, calls: list[str]) -> None:
+    stats = WorkerStats()
+    keep(lambda: stats)
+    wait_until(Worker.objects.exists, "it is known")
+    stats.processed, stats.failed = 7, 2
+    wait_until(lambda: Worker.objects.filter(processed=7, failed=2).exists(), "the next heartbeat")
+
+
+def test_a_store_that_refuses_is_asked_again_and_nobody_is_told(
+    keep: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    beat = Ledger.beat
+
+    def refuse_twice(self: Ledger, *given: Any, **more: Any) -> None:
+        if calls.count("refused") < 2:
+            calls.append("refused")
+            raise OperationalError("gone")
+        beat(self, *given, **more)
+
+    monkeypatch.setattr(Ledger, "beat", refuse_twice)
+    keep()
+    wait_until(Worker.objects.exists, "it is known at last")
+    assert caplog.records == []
+
+
+def test_a_mistake_in_it_ends_nothing(
+    keep: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    beat = Ledger.beat
+    monkeypatch.setattr(Ledger, "beat", lambda self, report: {}["mistake"])
+    keep()
+    wait_until(lambda: "housekeeper" in caplog.text, "it is logged")
+    monkeypatch.setattr(Ledger, "beat", beat)
+    wait_until(Worker.objects.exists, "it goes on")
+
+
+def test_a_store_that_does_not_answer_does_not_hold_up_the_end(
+    keep: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "LAST_SECONDS", 0.05)
+    monkeypatch.setattr(Ledger, "beat", lambda self, report: gate.pass_through())
+    housekeeper = keep()
+    gate.wait_until_entered()
+    housekeeper.end()
+    assert housekeeper._thread.is_alive()
+    gate.open()
+    housekeeper._thread.join()
+
+
+def test_in_memory_nobody_keeps_house(memory: Driver) -> None:
+    before = set(threading.enumerate())
+    housekeeper = Housekeeper(WorkerOptions(), [memory], WorkerStats)
+    housekeeper.start()
+    assert set(threading.enumerate()) == before
+    housekeeper.end()
+
+
+def test_in_a_callers_transaction_no_other_connection_is_opened(database: Driver) -> None:
+    """As in a TestCase: it would not see the job, and on SQLite it would wait for the caller."""
+    before = set(threading.enumerate())
+    with transaction.atomic():
+        housekeeper = Housekeeper(WorkerOptions(), [database], WorkerStats)
+        housekeeper.start()
+        assert set(threading.enumerate()) == before
+
+
+def test_a_reservation_is_rescued_although_its_worker_looks_alive(
+    database: Driver, register: Register, worker: Any, make_worker: Any, clock: Clock
+) -> None:
+    """F19: its host and its process id are those of a worker that lives; only the reservation's time counts."""
+    started: list[int] = []
+
+    @register()
+    def work() -> None:
+        started.append(1)
+
+    job_id = work.dispatch().id
+    lost = make_worker()
+    reserved = database.reserve(
+        "default", lost.identity, ReserveLimit(rows=1, max_attempts=3), retry_after=90, now=clock.now
+    )
+    assert [job.id for job in reserved.jobs] == [job_id]
+    housekeeper = Housekeeper(WorkerOptions(), [database], WorkerStats)
+    database.ledger.beat(housekeeper._report())  # type: ignore[union-attr]
+    assert worker.identity.rpartition(":")[0] == lost.identity.rpartition(":")[0]
+    assert worker.identity != lost.identity
+    assert worker.work_once(now=clock.tick(91))
+    assert started == [1]
+    assert not Job.objects.exists()
