@@ -1,4 +1,4 @@
-"""What a database keeps beside the jobs: who works.
+"""What a database keeps beside the jobs: who works, and what was asked of all who do.
 
 Nothing of it decides about a job. A worker that cannot write here works on, and rescue does not look here.
 """
@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, IntegrityError, InterfaceError, transaction
 from django.db.models import QuerySet
 
 from ..jobs.times import microseconds
-from ..jobs.workers import WorkerRecord, WorkerReport
-from ..models import Worker
+from ..jobs.workers import Wish, WorkerRecord, WorkerReport
+from ..models import Worker, WorkerRequest
 from ..models.fields import store_clock
 from .transactions import repeating
 
@@ -65,6 +65,29 @@ class Ledger:
         """Every worker process that is known, by name and then by start."""
         rows = self._workers.annotate(_now=store_clock(now)).order_by("name", "started_at", "id")
         return [_record(row) for row in rows]
+
+    def ask(self, name: str, *, now: datetime | None = None) -> None:
+        """Ask something of all worker processes that have started by now."""
+        row = WorkerRequest.objects.using(self.database).filter(name=name)
+
+        def move_on() -> int:
+            return row.update(asked_at=store_clock(now))
+
+        if not repeating(self.database, move_on):
+            try:
+                with transaction.atomic(using=self.database):
+                    row.create(name=name, asked_at=store_clock(now))
+            except IntegrityError:  # somebody else asked it for the first time just now
+                repeating(self.database, move_on)
+
+    def asked(self, name: str, *, now: datetime | None = None) -> Wish | None:
+        """When something was last asked; None when it never was."""
+        row = WorkerRequest.objects.using(self.database).filter(name=name).annotate(_now=store_clock(now))
+        found: Any = repeating(self.database, lambda: list(row.values_list("asked_at", "_now")))
+        if not found:
+            return None
+        ((asked_at, moment),) = found
+        return Wish(asked_at=asked_at, ago=(moment - asked_at).total_seconds())
 
 
 def _record(row: Any) -> WorkerRecord:

@@ -18,6 +18,9 @@ BEAT_SECONDS = 10.0
 LATE_SECONDS = 3 * BEAT_SECONDS
 LOST_SECONDS = 6 * BEAT_SECONDS
 
+#: What is asked of all worker processes: to end after their jobs, and be started afresh.
+RESTART = "restart"
+
 WorkerState = Literal["alive", "late", "lost"]
 
 
@@ -63,3 +66,11 @@ class WorkerRecord(WorkerReport):
     @property
     def state(self) -> WorkerState:
         return state_after(self.silence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """When something was last asked of all worker processes; ``ago`` in seconds of the store's clock."""
+
+    asked_at: datetime
+    ago: float

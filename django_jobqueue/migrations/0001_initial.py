@@ -155,5 +155,18 @@ class Migration(migrations.Migration):
                 "indexes": [models.Index(fields=["heartbeat_at", "id"], name="jobqueue_worker_heartbeat")],
             },
         ),
+        migrations.CreateModel(
+            name="WorkerRequest",
+            fields=[
+                (
+                    "name",
+                    django_jobqueue.models.fields.ExactCharField(max_length=20, primary_key=True, serialize=False),
+                ),
+                ("asked_at", django_jobqueue.models.fields.ClockField()),
+            ],
+            options={
+                "default_permissions": (),
+            },
+        ),
         migrations.RunPython(vacuum_soon, migrations.RunPython.noop, elidable=False),
     ]

@@ -5,6 +5,6 @@ from __future__ import annotations
 from .failed_job import FailedJob
 from .fields import ClockField, StoreNow
 from .job import Job
-from .worker import Worker
+from .worker import Worker, WorkerRequest
 
-__all__ = ["ClockField", "FailedJob", "Job", "StoreNow", "Worker"]
+__all__ = ["ClockField", "FailedJob", "Job", "StoreNow", "Worker", "WorkerRequest"]

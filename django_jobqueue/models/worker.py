@@ -1,4 +1,4 @@
-"""Who works. For people to look at: nothing is decided by these rows, and no job depends on them."""
+"""Who works, and what was asked of all who do. No job depends on these rows."""
 
 from __future__ import annotations
 
@@ -41,3 +41,16 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}:{self.pid}"
+
+
+class WorkerRequest(models.Model):
+    """When something was last asked of all worker processes, by its name: ``restart``."""
+
+    name = ExactCharField(max_length=20, primary_key=True)
+    asked_at = ClockField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name

@@ -15,6 +15,7 @@ from .housekeeping import Housekeeper
 from .memory import MemoryLimit
 from .notes import Notes, Page
 from .options import WorkerOptions, WorkerStats
+from .restarting import Restart
 from .stopping import HEARING_SECONDS, Stopping
 from .surroundings import close_connections
 from .worker import Worker, drivers_of
@@ -36,6 +37,7 @@ class Pool:
         stopping: Stopping | None = None,
         abandon: Callable[[int], None] = lambda code: None,
         notes: Notes | None = None,
+        restart: Restart | None = None,
         is_embedded: bool = False,
     ) -> None:
         self.options = options
@@ -45,6 +47,7 @@ class Pool:
         self._notes = notes
         self._budget = Budget(options.max_jobs)
         self._memory = MemoryLimit(options.memory)
+        self._restart = restart or Restart()
         self.reasons: set[str] = set()
         self._lock = RLock()
         self._running: set[Worker] = set()
@@ -132,6 +135,7 @@ class Pool:
             on_abandoned=lambda: self._give_up(worker),
             page=page,
             memory=self._memory,
+            restart=self._restart,
         )
         return worker
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import __version__
 from ..drivers import Driver
 from ..exceptions import JobTimeout
 from ..jobs.records import Cause
@@ -154,6 +155,8 @@ class Supervisor:
             self._left_jobs = True
         if code != 0 or child.notes.in_hand():
             self._recovery.recover(child.notes.identities(), self._in_hand(child))
+        if child.notes.found_another_release:
+            self._end_outdated()
         place.is_over = code == 0 and child.notes.is_over
         place.child = None
         if not was_ready:
@@ -170,6 +173,16 @@ class Supervisor:
             InHand(noted, spends=not late or noted.id in late, cause=_hung(child, noted) if noted.id in late else None)
             for noted in child.notes.in_hand()
         ]
+
+    def _end_outdated(self) -> None:
+        """New processes could not read what this one notes for them, nor it what they note."""
+        if not self.stopping.requested:
+            logger.warning(
+                "django_jobqueue was upgraded: the supervisor of release %s ends, to be started afresh",
+                __version__,
+                extra={"event": "supervisor_outdated", "version": __version__},
+            )
+            self.stopping.ask("django_jobqueue was upgraded")
 
     def _kill_all(self) -> None:
         """Only when the supervisor itself fails is anything left here."""

@@ -32,6 +32,7 @@ from .notes import Page
 from .options import EVERY_QUEUE, WorkerOptions, WorkerStats
 from .outages import StoreHealth
 from .rescuing import rescue
+from .restarting import Restart
 from .stopping import Stopping
 from .surroundings import Surroundings, refresh_connections
 from .timeouts import Limit
@@ -80,6 +81,7 @@ class Worker:
         on_abandoned: Callable[[], None] = lambda: None,
         page: Page | None = None,
         memory: MemoryLimit | None = None,
+        restart: Restart | None = None,
     ) -> None:
         self.options = options or WorkerOptions.from_settings()
         self.identity = new_identity()
@@ -89,6 +91,7 @@ class Worker:
         self.drivers = drivers_of(self.options) if drivers is None else drivers
         self._budget = budget or Budget(self.options.max_jobs)
         self._memory = memory or MemoryLimit(self.options.memory)
+        self._restart = restart or Restart()
         if page is not None:
             page.introduce(self.identity)
         self._waiter = self.stopping.waiter()
@@ -167,11 +170,12 @@ class Worker:
             return "max_jobs"
         if self._memory.is_reached:
             return "memory"
-        return None
+        return self._restart.reason or None
 
     def _turn(self) -> bool:
         """Look at every queue once; return whether there was anything to do."""
         self._rescue_when_due()
+        self._restart.look_when_due()
         staged = self._stage_when_due()
         if self._reserve_and_run():
             return True

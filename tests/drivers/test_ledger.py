@@ -13,9 +13,11 @@ from django_jobqueue.drivers import connections, ledgers_of
 from django_jobqueue.drivers.ledger import Ledger
 from django_jobqueue.drivers.memory import MemoryDriver
 from django_jobqueue.jobs.workers import BEAT_SECONDS, LATE_SECONDS, LOST_SECONDS, WorkerReport
-from django_jobqueue.models import Worker
+from django_jobqueue.models import Worker, WorkerRequest
 from tests.drivers.contract import Clock
 from tests.helpers.aliases import database_alias
+from tests.helpers.rows import statements
+from tests.helpers.threads import in_threads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -97,6 +99,33 @@ def test_a_row_that_was_pruned_under_a_worker_comes_back(ledger: Ledger) -> None
     Worker.objects.all().delete()
     ledger.beat(one)
     assert [known.id for known in ledger.workers()] == [one.id]
+
+
+# What is asked
+
+
+def test_what_was_asked_last_counts(ledger: Ledger, clock: Clock) -> None:
+    assert ledger.asked("restart", now=clock.now) is None
+    ledger.ask("restart", now=clock.now)
+    ledger.ask("restart", now=clock.tick(5))
+    ledger.ask("else", now=clock.tick(5))
+    wish = ledger.asked("restart", now=clock.tick(5))
+    assert wish is not None
+    assert (wish.ago, WorkerRequest.objects.count()) == (10, 2)
+
+
+def test_two_who_ask_for_the_first_time_at_once_both_have_asked(
+    ledger: Ledger,
+) -> None:
+    in_threads(4, lambda _: Ledger("default").ask("restart"))
+    assert ledger.asked("restart") is not None
+
+
+def test_asking_is_one_read_by_the_primary_key(ledger: Ledger) -> None:
+    ledger.ask("restart")
+    (sql,) = statements(lambda: ledger.asked("restart"))
+    assert sql.startswith("SELECT")
+    assert "name" in sql.partition("WHERE")[2]
 
 
 def test_connections_on_one_database_have_one_ledger(settings: Any, archive: str) -> None:

@@ -13,11 +13,12 @@ from django.db import connections as databases
 from django.utils.autoreload import get_child_arguments
 
 from ...dispatching.discovery import load_handlers
-from ...drivers import Driver
+from ...drivers import Driver, ledgers_of
 from ...running.children import answering_supervisor
 from ...running.notes import Notes
 from ...running.options import EVERY_QUEUE, WorkerOptions
 from ...running.pool import Pool
+from ...running.restarting import Restart
 from ...running.stopping import Stopping, obeying_signals
 from ...running.supervisor import MEMORY_REACHED, Supervisor
 from ...running.worker import shared_drivers_of
@@ -113,7 +114,8 @@ class Command(BaseCommand):
         def abandon(code: int) -> None:
             self.abandon(lambda: session.end(pool.stats), code)
 
-        pool = Pool(options, drivers=drivers, stopping=stopping, abandon=abandon)
+        restart = Restart(ledgers_of(drivers))
+        pool = Pool(options, drivers=drivers, stopping=stopping, abandon=abandon, restart=restart)
         with obeying_signals(stopping, until_exit=self.owns_process), session.shown(stopping):
             session.end(pool.run())
         return MEMORY_REACHED if "memory" in pool.reasons else 0
@@ -128,6 +130,8 @@ class Command(BaseCommand):
         verbosity: int,
     ) -> int:
         """Run the jobs in this process, for a supervisor: it prints the beginning and the end."""
+        if Notes.are_outdated(notes_path):
+            return 0
         notes = Notes(notes_path, options.workers)
 
         def report() -> None:
@@ -139,6 +143,7 @@ class Command(BaseCommand):
             stopping=stopping,
             abandon=lambda code: self.abandon(report, code),
             notes=notes,
+            restart=Restart(ledgers_of(drivers)),
         )
         with (
             answering_supervisor(notes_path, stopping),
