@@ -40,7 +40,10 @@ def host_name() -> str:
 
 
 class Housekeeper:
-    """``stats`` tells what the process has done so far."""
+    """``stats`` tells what the process has done so far, ``is_well`` whether its loops turn.
+
+    ``on_well`` is called after each heartbeat that every store has taken while they do.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,8 @@ class Housekeeper:
         drivers: Sequence[Driver],
         stats: Callable[[], WorkerStats],
         *,
+        is_well: Callable[[], bool] = lambda: True,
+        on_well: Callable[[], None] = lambda: None,
         is_embedded: bool = False,
     ) -> None:
         self.id = uuid4()
@@ -55,6 +60,8 @@ class Housekeeper:
         # In a caller's transaction, as in a TestCase, another connection would see nothing, or wait for it.
         self._ledgers = ledgers_of(driver for driver in drivers if not driver.in_transaction())
         self._stats = stats
+        self._is_well = is_well
+        self._on_well = on_well
         self._is_embedded = is_embedded
         self._host = host_name()
         self._ends = Stopping()
@@ -75,22 +82,26 @@ class Housekeeper:
     def _run(self) -> None:
         is_known = False
         while not self._ends.requested:
-            self._each(self._beat)
+            if self._each(self._beat) and self._is_well():
+                self._on_well()
             is_known = True
             self._waiter.wait(BEAT_SECONDS)
         if is_known:
             self._each(self._leave)
 
-    def _each(self, act: Callable[[Ledger], None]) -> None:
-        """Do one thing in every database: what one refuses costs no other, and ends nothing."""
+    def _each(self, act: Callable[[Ledger], None]) -> bool:
+        """Do one thing in every database; return whether all went well. What one refuses costs no other."""
+        done = 0
         for ledger in self._ledgers:
             try:
                 # The loops say that a store is out of reach.
                 with suppress(*ledger.outages):
                     act(ledger)
+                    done += 1
             except Exception:
                 logger.exception("The housekeeper of a worker failed; it tries again later.")
         close_connections()
+        return done == len(self._ledgers)
 
     def _beat(self, ledger: Ledger) -> None:
         ledger.beat(self._report())
@@ -102,7 +113,7 @@ class Housekeeper:
         stats = self._stats()
         return WorkerReport(
             id=self.id,
-            name=self._host,
+            name=self._options.name or self._host,
             host=self._host,
             pid=os.getpid(),
             queues=self._options.queues,

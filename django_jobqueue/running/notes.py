@@ -14,6 +14,7 @@ import mmap
 import os
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ _IDENTITY_AT, _ALIAS_AT = 80, 560
 _TEXT_BYTES = 440
 _STATS = struct.Struct("=4Q")
 _STATS_AT = 8
+_MOMENT = struct.Struct("=d")  # of time.monotonic()
+_WELL_AT = 64
 # Of the first page, which is the process' own. Those of the release, and of an outdated supervisor, stay for ever.
 _READY_AT, _OVER_AT, _OUTDATED_AT = 0, 1, 2
 _VERSION_AT, _VERSION_BYTES = 960, 64
@@ -129,6 +132,10 @@ class Notes:
     def say_ready(self) -> None:
         self._memory[_READY_AT] = 1
 
+    def say_well(self) -> None:
+        """Every loop does its work, and every store answers, as of now."""
+        _MOMENT.pack_into(self._memory, _WELL_AT, time.monotonic())
+
     def report(self, stats: WorkerStats, *, is_over: bool) -> None:
         """The last word: what was done, and whether no other process shall go on."""
         _STATS.pack_into(self._memory, _STATS_AT, *astuple(stats))
@@ -139,6 +146,12 @@ class Notes:
     @property
     def is_ready(self) -> bool:
         return bool(self._memory[_READY_AT])
+
+    @property
+    def well_at(self) -> float:
+        """The moment of ``time.monotonic()`` at which it last said that all is well."""
+        moment: float = _MOMENT.unpack_from(self._memory, _WELL_AT)[0]
+        return moment
 
     @property
     def is_over(self) -> bool:

@@ -27,7 +27,10 @@ REPLACE_PAUSE = 1.0
 
 
 class Pool:
-    """``abandon`` is called with an exit code when only handlers run that were given up: nobody waits for them."""
+    """``abandon`` is called with an exit code when only handlers run that were given up: nobody waits for them.
+
+    ``on_well`` is called every ten seconds while every loop does its work and every store answers.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class Pool:
         abandon: Callable[[int], None] = lambda code: None,
         notes: Notes | None = None,
         restart: Restart | None = None,
+        on_well: Callable[[], None] = lambda: None,
         is_embedded: bool = False,
     ) -> None:
         self.options = options
@@ -54,13 +58,26 @@ class Pool:
         self._abandoned: set[Worker] = set()
         self._stats = WorkerStats()
         self._threads: list[Thread] = []
-        self._housekeeper = Housekeeper(options, self._drivers, lambda: self.stats, is_embedded=is_embedded)
+        self._housekeeper = Housekeeper(
+            options,
+            self._drivers,
+            lambda: self.stats,
+            is_well=lambda: self.is_well,
+            on_well=on_well,
+            is_embedded=is_embedded,
+        )
 
     @property
     def stats(self) -> WorkerStats:
         """The merged counts, of loops that still run too."""
         with self._lock:
             return sum((worker.stats for worker in self._running), self._stats)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether every loop turns, or is at a job whose time is not over."""
+        with self._lock:
+            return all(worker.is_well for worker in self._running)
 
     def run(self) -> WorkerStats:
         """Work until told to stop; return the merged counts."""

@@ -159,6 +159,11 @@ class Limit:
         finally:
             timers[-1].cancel()
 
+    def is_overdue(self, now: float) -> bool:
+        """Whether a handler goes on although it was told that its time is over."""
+        deadline = self._deadline
+        return deadline is not None and now >= deadline + LAST_SECONDS
+
     # The keeper
 
     def look(self) -> float | None:

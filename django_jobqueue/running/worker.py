@@ -9,7 +9,6 @@ import logging
 import os
 import random
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +24,7 @@ from .budget import Budget
 from .desk import Desk
 from .execution import execute
 from .hand import Hand
+from .housekeeping import host_name
 from .keeper import Keeper, by_driver
 from .lanes import MOST_ROWS, SLICE_SECONDS, Averages, Lane, Lanes
 from .memory import MemoryLimit
@@ -42,13 +42,13 @@ logger = logging.getLogger("django_jobqueue")
 RESCUE_INTERVAL = 1.0
 # Longer than hints are held back after one that was given.
 LOOK_AGAIN_SECONDS = 0.01
-MAX_HOST = 80
+# On top of its longest pause, until a loop that does not turn is not well.
+PATIENCE = 10.0
 
 
-def new_identity() -> str:
+def new_identity(name: str = "") -> str:
     """Who holds a reservation: host and process for people, a random part because both are used again."""
-    host = "".join(character for character in socket.gethostname() if character.isprintable())[:MAX_HOST]
-    return f"{host}:{os.getpid()}:{secrets.token_hex(4)}"
+    return f"{name or host_name()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def drivers_of(options: WorkerOptions) -> list[Driver]:
@@ -84,7 +84,7 @@ class Worker:
         restart: Restart | None = None,
     ) -> None:
         self.options = options or WorkerOptions.from_settings()
-        self.identity = new_identity()
+        self.identity = new_identity(self.options.name)
         self.reason = ""
         self.stats = WorkerStats()
         self.stopping = stopping or Stopping()
@@ -108,6 +108,7 @@ class Worker:
         }
         self._listened: list[Driver] = []
         self._rescue_at = self._stage_at = self._woken_at = 0.0
+        self._turned_at = time.monotonic()
 
     # The loop
 
@@ -118,6 +119,7 @@ class Worker:
         reason = None
         try:
             while (reason := self._reason_to_stop(ends_at)) is None:
+                self._turned_at = time.monotonic()
                 refresh_connections()
                 self._end_turn()
                 self._settle_what_waits()
@@ -135,6 +137,14 @@ class Worker:
                 driver.unlisten(self._waiter)
             self._send(worker_stopped, reason=self.reason, stats=self.stats)
         return self.stats
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it turns, or is at a job whose time is not over."""
+        now = time.monotonic()
+        if self._hand.running is not None:
+            return not self._limit.is_overdue(now)
+        return now - self._turned_at < max(self.options.sleep, self.options.error_backoff_cap) + PATIENCE
 
     def work_once(self, now: datetime | None = None) -> bool:
         """Rescue, stage, reserve and run at most one job, in this order, and in this thread only.

@@ -8,9 +8,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.db.models import F
 
 from django_jobqueue import dispatch_many
+from django_jobqueue.drivers import connections
+from django_jobqueue.jobs.ids import new_job_id
+from django_jobqueue.jobs.records import NewJob
 from django_jobqueue.models import FailedJob, Job
 from tests.helpers.marks import Marks
 from tests.helpers.processes import Process, Processes
@@ -262,6 +266,46 @@ def test_queue_restart_lets_jobs_finish_and_brings_fresh_processes(processes: Pr
 def children_pids(supervisor: Process) -> set[int]:
     """Of the processes that it ever had and that began to work."""
     return {int(pid) for pid in re.findall(r"worker \S+:(\d+):\w+ started", supervisor.output)}
+
+
+FRESH_JOB = """
+from django_jobqueue import job
+from tests.helpers.marks import write_mark
+
+@job(name="fresh.say")
+def say():
+    write_mark("ran", {key!r})
+"""
+
+
+def test_changed_code_is_loaded_and_no_process_is_left_behind(
+    processes: Processes, marks: Marks, tmp_path: Path
+) -> None:
+    app = tmp_path / "code" / "fresh"
+    app.mkdir(parents=True)
+    (app / "__init__.py").touch()
+    (app / "jobs.py").write_text(FRESH_JOB.format(key="old"))
+    processes.environment["PYTHONPATH"] = os.pathsep.join([processes.all_variables()["PYTHONPATH"], str(app.parent)])
+    processes.settings["INSTALLED_APPS"] = [*settings.INSTALLED_APPS, "tests.helpers.work", "fresh"]
+
+    def say() -> None:
+        new = NewJob(id=new_job_id(), name="fresh.say", queue="q", payload='{"args":[],"kwargs":{}}', format=1)
+        connections["default"].push([new])
+
+    supervisor = start(processes, "--reload", ready=1)
+    say()
+    wait_for_marks(marks, "ran", 1, "old")
+
+    def change() -> bool:
+        """Again, should it have come before the first look at the files."""
+        (app / "jobs.py").write_text(FRESH_JOB.format(key="changed"))
+        return "stopped (reload)" in supervisor.output
+
+    wait_until(change, lambda: supervisor.output, between=1.5)
+    say()
+    wait_for_marks(marks, "ran", 1, "changed")
+    assert supervisor.stop() == 0
+    assert not any(map(is_alive, children_pids(supervisor)))
 
 
 # Nothing is shared

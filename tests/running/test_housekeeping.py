@@ -47,7 +47,8 @@ def keep(database: Driver) -> Iterator[Callable[..., Housekeeper]]:
     made: list[Housekeeper] = []
 
     def start(stats: Callable[[], WorkerStats] = WorkerStats, **options: Any) -> Housekeeper:
-        made.append(Housekeeper(WorkerOptions(**options), [database], stats))
+        told = {name: options.pop(name) for name in ("is_well", "on_well") if name in options}
+        made.append(Housekeeper(WorkerOptions(**options), [database], stats, **told))
         made[-1].start()
         return made[-1]
 
@@ -124,6 +125,39 @@ def test_a_store_that_does_not_answer_does_not_hold_up_the_end(
     assert housekeeper._thread.is_alive()
     gate.open()
     housekeeper._thread.join()
+
+
+def test_it_says_that_all_is_well_while_the_loops_turn_and_the_store_answers(
+    keep: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    well: list[int] = []
+    turns = [True]
+    keep(is_well=lambda: turns[0], on_well=lambda: well.append(len(calls)))
+    wait_until(lambda: len(well) >= 3, "it says so at every heartbeat")
+    turns[0] = False
+    seen = calls.count("beat")
+    wait_until(lambda: calls.count("beat") >= seen + 3, "heartbeats go on")
+    said = len(well)
+    wait_until(lambda: calls.count("beat") >= seen + 6, "heartbeats go on")
+    assert len(well) == said
+    turns[0] = True
+    wait_until(lambda: len(well) > said, "it says so again")
+
+    def refuse(self: Ledger, report: Any) -> None:
+        calls.append("refused")
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(Ledger, "beat", refuse)
+    wait_until(lambda: "refused" in calls, "a heartbeat is refused")
+    said = len(well)
+    wait_until(lambda: calls.count("refused") >= 4, "more are")
+    assert len(well) == said
+
+
+def test_a_name_stands_for_the_host_in_the_list(keep: Any) -> None:
+    keep(name="mailer")
+    row = wait_until(Worker.objects.first, "it is known")
+    assert (row.name, row.host) == ("mailer", housekeeping.host_name())
 
 
 def test_in_memory_nobody_keeps_house(memory: Driver) -> None:

@@ -14,7 +14,9 @@ import pytest
 from django_jobqueue import get_job
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.jobs.records import Reservation, ReserveLimit
+from django_jobqueue.jobs.workers import LATE_SECONDS
 from django_jobqueue.running import notes, recovering, supervisor
+from django_jobqueue.running.health import HealthFile
 from django_jobqueue.running.notes import Notes
 from django_jobqueue.running.options import WorkerOptions, WorkerStats
 from django_jobqueue.running.recovering import InHand, Recovery
@@ -214,6 +216,35 @@ def test_without_an_end_of_the_grace_time_nothing_is_killed(make_stage: Any) -> 
     stage.stopping.ask("SIGTERM", 15)
     stage.look(100_000)
     assert stage.played[0].code is None
+
+
+# Health
+
+
+def test_the_health_file_is_touched_while_every_process_is_well(
+    make_stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make_stage(processes=2)
+    file = tmp_path / "health"
+    stage.supervisor._health = HealthFile(file)
+    monkeypatch.setattr(notes, "time", SimpleNamespace(monotonic=lambda: stage.now))
+    stage.look()
+    first, second = stage.played
+    first.notes.say_well()
+    stage.look(1)
+    assert not file.exists(), "one has said nothing yet"
+    second.notes.say_well()
+    stage.look(1)
+    assert file.exists()
+    file.unlink()
+    stage.look(LATE_SECONDS)
+    second.notes.say_well()
+    stage.look(1)
+    assert not file.exists(), "one has been silent for long"
+    first.notes.say_well()
+    first.end(0)
+    stage.look(1)
+    assert not file.exists(), "one has ended, and the next has said nothing yet"
 
 
 # What a dead process held
