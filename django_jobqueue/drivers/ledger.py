@@ -1,4 +1,4 @@
-"""What a database keeps beside the jobs: who works, and what was asked of all who do.
+"""What a database keeps beside the jobs: who works, what was asked of all who do, and what is old enough to go.
 
 Nothing of it decides about a job. A worker that cannot write here works on, and rescue does not look here.
 """
@@ -16,6 +16,7 @@ from ..jobs.times import microseconds
 from ..jobs.workers import Wish, WorkerRecord, WorkerReport
 from ..models import Worker, WorkerRequest
 from ..models.fields import store_clock
+from . import pruning
 from .transactions import repeating
 
 
@@ -88,6 +89,14 @@ class Ledger:
             return None
         ((asked_at, moment),) = found
         return Wish(asked_at=asked_at, ago=(moment - asked_at).total_seconds())
+
+    def prune(self, what: str, age: float, *, limit: int, now: datetime | None = None) -> int:
+        """Delete rows of one kind that are older than ``age`` seconds, at most ``limit``; return how many."""
+        return pruning.prune(self.database, what, age, limit=limit, now=now)
+
+    def count_old(self, what: str, age: float, *, now: datetime | None = None) -> int:
+        """How many rows of one kind are older than ``age`` seconds."""
+        return pruning.count_old(self.database, what, age, now=now)
 
 
 def _record(row: Any) -> WorkerRecord:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,12 +16,14 @@ import django_jobqueue
 from django_jobqueue.drivers import Driver
 from django_jobqueue.drivers.ledger import Ledger
 from django_jobqueue.jobs.records import ReserveLimit
-from django_jobqueue.models import Job, Worker
+from django_jobqueue.models import FailedJob, Job, Worker
 from django_jobqueue.running import housekeeping
 from django_jobqueue.running.housekeeping import Housekeeper
 from django_jobqueue.running.options import WorkerOptions, WorkerStats
 from django_jobqueue.running.pool import Pool
 from tests.drivers.contract import Clock
+from tests.edges.commands import dead_letter, dead_letters
+from tests.edges.pages import working
 from tests.helpers.gates import Gate
 from tests.helpers.waiting import wait_until
 
@@ -152,6 +156,32 @@ def test_it_says_that_all_is_well_while_the_loops_turn_and_the_store_answers(
     said = len(well)
     wait_until(lambda: calls.count("refused") >= 4, "more are")
     assert len(well) == said
+
+
+def test_what_is_old_is_deleted_by_itself_and_that_is_logged(
+    keep: Any, calls: list[str], settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "django_jobqueue")
+    monkeypatch.setattr(housekeeping, "CHUNK", 2)
+    monkeypatch.setattr(housekeeping, "MOST_CHUNKS", 2)
+    settings.JOBQUEUE = {"PRUNE": {"FAILED": timedelta(days=30)}}
+    now = datetime.now(UTC)
+    dead_letters(11, failed_at=now - timedelta(days=31))
+    young = dead_letter(failed_at=now - timedelta(days=29))
+    working(heartbeat_at=now - timedelta(hours=2), name="killed")
+    keep()
+    wait_until(lambda: FailedJob.objects.count() == 1, "the old are gone, a few at each heartbeat")
+    wait_until(lambda: not Worker.objects.filter(name="killed").exists(), "the killed worker is forgotten")
+    assert list(FailedJob.objects.all()) == [young]
+    counts = [record.count for record in caplog.records if getattr(record, "event", "") == "rows_pruned"]  # type: ignore[attr-defined]
+    assert sum(counts) == 12
+
+
+def test_dead_letters_are_not_deleted_unless_a_setting_says_so(keep: Any, calls: list[str]) -> None:
+    dead_letter(failed_at=datetime(1999, 1, 1, tzinfo=UTC))
+    keep()
+    wait_until(lambda: calls.count("beat") >= 3, "a few heartbeats")
+    assert FailedJob.objects.count() == 1
 
 
 def test_a_name_stands_for_the_host_in_the_list(keep: Any) -> None:
