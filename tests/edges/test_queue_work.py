@@ -544,6 +544,12 @@ def test_a_logger_that_dictconfig_has_disabled_prints_anyway(logger: logging.Log
     assert logger.disabled
 
 
+def test_it_says_which_timeouts_cannot_be_enforced() -> None:
+    assert "Without --processes no timeout ends a job that waits without an end" in work(workers=2).err
+    assert work(workers=1).err == ""
+    assert work(workers=2, verbosity=0).err == ""
+
+
 # What it leaves behind
 
 

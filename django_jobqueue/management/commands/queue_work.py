@@ -27,6 +27,7 @@ from ...running.reloading import watch_files
 from ...running.restarting import Restart
 from ...running.stopping import Stopping, obeying_signals
 from ...running.supervisor import MEMORY_REACHED, Supervisor
+from ...running.timeouts import are_limited, unreached
 from ...running.worker import shared_drivers_of
 from .. import worker_lines
 from ..console import (
@@ -152,6 +153,7 @@ class Command(BaseCommand):
 
     def work(self, run: _Run) -> int:
         """Run the jobs in this process."""
+        warn_of_timeouts(run)
         session = worker_lines.Session(run.console, run.options, run.drivers, run.verbosity)
 
         def abandon(code: int) -> None:
@@ -229,6 +231,13 @@ class Command(BaseCommand):
             say_so()
             worker_lines.flush_all()
             os._exit(code)
+
+
+def warn_of_timeouts(run: _Run) -> None:
+    """Where jobs have timeouts, say which of them cannot be ended without a supervisor."""
+    jobs = unreached(in_threads=run.options.workers > 1)
+    if jobs is not None and run.verbosity and are_limited():
+        run.console.say(f"Without --processes no timeout ends {jobs}.")
 
 
 def worker_options(given: dict[str, Any]) -> WorkerOptions:
