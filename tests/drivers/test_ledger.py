@@ -128,16 +128,17 @@ def test_asking_is_one_read_by_the_primary_key(ledger: Ledger) -> None:
     assert "name" in sql.partition("WHERE")[2]
 
 
-def test_connections_on_one_database_have_one_ledger(settings: Any, archive: str) -> None:
-    settings.JOBQUEUE = {
-        "CONNECTIONS": {
-            "default": {"DRIVER": "database"},
-            "again": {"DRIVER": "database"},
-            "archive": {"DRIVER": "database", "DATABASE": archive},
-            "memory": {"DRIVER": "memory"},
+def test_connections_on_one_database_have_one_ledger(settings: Any) -> None:
+    with database_alias("archive"):
+        settings.JOBQUEUE = {
+            "CONNECTIONS": {
+                "default": {"DRIVER": "database"},
+                "again": {"DRIVER": "database"},
+                "archive": {"DRIVER": "database", "DATABASE": "archive"},
+                "memory": {"DRIVER": "memory"},
+            }
         }
-    }
-    assert [ledger.database for ledger in ledgers_of(connections.all())] == ["default", "archive"]
+        assert [ledger.database for ledger in ledgers_of(connections.all())] == ["default", "archive"]
     assert MemoryDriver("default", {}).ledger is None
 
 

@@ -120,12 +120,13 @@ def test_for_programs_there_is_an_object_for_each_worker() -> None:
     assert shown["heartbeat_at"].endswith("Z")
 
 
-def test_on_a_terminal_workers_are_a_table() -> None:
-    a_worker(name="web\x1b[31m")
+def test_on_a_terminal_workers_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    a_worker(name="web\x1b[31m", silent_for=600)
     title, row = run("queue_stats", "--workers", terminal=True, no_color=True).lines
     assert title.split()[:3] == ["NAME", "PID", "STATE"]
     assert "\x1b" not in row
-    assert row.split()[1:9] == ["4711", "alive", "high,default", "4", "1,200", "0", "0", "0"]
+    assert row.split()[1:12] == ["4711", "lost", "10", "min", "ago", "high,default", "4", "1,200", "0", "0", "0"]
     assert "50 MB" in row
 
 

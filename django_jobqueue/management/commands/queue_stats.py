@@ -104,7 +104,8 @@ def show_workers(console: Console, found: list[WorkerRecord]) -> None:
         for one in found:
             console.write("\t".join(map(_cell, _worker_facts(one).values())))
     elif found:
-        titles = [*(title.upper() for title in WORKER_COLUMNS), "MEMORY", "VERSION", "LAST HEARTBEAT"]
+        first, others = WORKER_COLUMNS[:3], WORKER_COLUMNS[3:]
+        titles = [title.upper() for title in (*first, "heard", *others, "memory", "version")]
         console.table(titles, [_worker_row(one) for one in found])
     else:
         console.write("No workers.")
@@ -130,9 +131,9 @@ def _worker_row(one: WorkerRecord) -> list[str]:
         printable(one.name),
         str(one.pid),
         one.state,
+        f"{duration(round(one.silence))} ago",
         printable(",".join(one.queues)),
         *(f"{number:,}" for number in counts),
         "-" if one.memory is None else f"{one.memory // MEGABYTE:,} MB",
         printable(one.version),
-        f"{duration(round(one.silence))} ago",
     ]
