@@ -19,6 +19,7 @@ from .dispatching.discovery import job_modules, load_handlers
 from .drivers import Driver, connections
 from .jobs.definition import Definition
 from .jobs.registry import registry
+from .running.timeouts import are_limited, unreached
 
 TAG = "jobqueue"
 SHORTEST_SQLITE_TIMEOUT = 5
@@ -107,6 +108,21 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
         )
         for definition in registry.definitions()
         if not _is_found(definition, modules)
+    ]
+
+
+def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
+    """W008: workers inside a web server, where a timeout does not end every job."""
+    if _problems() or django_settings.DEBUG or not get_settings().embedded_workers or not are_limited():
+        return []
+    return [
+        _warning(
+            "W008",
+            f"Workers inside a web server run jobs in threads, where no timeout ends {unreached(in_threads=True)}: "
+            "it would hold its worker for ever.",
+            "Run manage.py queue_work --processes instead of EMBEDDED_WORKERS, or give what these jobs wait for "
+            "a timeout of its own.",
+        )
     ]
 
 
@@ -201,6 +217,7 @@ def connect() -> None:
     register(check_settings, TAG)
     register(check_connections, TAG)
     register(check_handlers, TAG)
+    register(check_timeouts, TAG)
     register(check_databases, Tags.database)  # and no other tag: by any other, Django 6.1 asks every database
 
 

@@ -25,8 +25,10 @@ DEFAULT = "default"
 MAX_CONNECTION_NAME = 100
 DEFAULT_BACKOFF = Exponential()
 SHORTEST_RETRY_AFTER = 1  # a third of it must leave time for a renewal
+MOST_KNOWN_NAMES = 1000  # whose secrecy is remembered; names of keys may be made by programs
+# What is deleted when it is older than this, in seconds; None is never. Dead letters are for people to decide about.
+PRUNED_AFTER: Mapping[str, float | None] = {"FAILED": None, "WORKERS": 3600.0}
 
-MOST_KNOWN_NAMES = 1000
 MASKED_NAMES = (
     "password",
     "passwd",
@@ -61,6 +63,7 @@ class Settings:
     payload_limit: int = 1_048_576
     embedded_workers: int | None = None
     mask: tuple[str, ...] = MASKED_NAMES
+    prune: Mapping[str, float | None] = field(default_factory=lambda: PRUNED_AFTER)
     admin: bool = True
 
     def connection_of(self, queue: str) -> str:
@@ -198,6 +201,15 @@ def _boolean(key: str, value: object) -> bool:
     return value
 
 
+def _prune(key: str, value: object) -> Mapping[str, float | None]:
+    given = _mapping(key, value)
+    unknown = sorted(map(str, set(given) - set(PRUNED_AFTER)))
+    if unknown:
+        raise InvalidOption(f"{key} has no key {unknown[0]!r}; it takes {', '.join(PRUNED_AFTER)}.")
+    ages = {name: None if age is None else _positive(f'{key}["{name}"]', age) for name, age in given.items()}
+    return {**PRUNED_AFTER, **ages}
+
+
 _READERS: dict[str, Callable[[str, object], Any]] = {
     "CONNECTIONS": _connections,
     "QUEUES": _queues,
@@ -214,6 +226,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "PAYLOAD_LIMIT": check_count,
     "EMBEDDED_WORKERS": _workers,
     "MASK": _names,
+    "PRUNE": _prune,
     "ADMIN": _boolean,
 }
 

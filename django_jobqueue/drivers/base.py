@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from uuid import UUID
 
 from ..jobs.records import (
@@ -30,6 +30,9 @@ from ..jobs.records import (
     ReserveLimit,
     Settlement,
 )
+
+if TYPE_CHECKING:
+    from .ledger import Ledger
 
 STAGE_LIMIT = 500
 RESCUE_LIMIT = 500
@@ -59,6 +62,8 @@ class Driver(ABC):
         self.alias = alias
         #: Whether to tell other processes of new jobs, where the store can.
         self.notifies = True
+        #: What ``database`` keeps beside the jobs; None without a database.
+        self.ledger: Ledger | None = None
         self._listeners: tuple[tuple[Waiter, frozenset[str] | None], ...] = ()
 
     @property

@@ -59,6 +59,7 @@ from .dead_letters import DeadLetters
 from .expressions import force_index, start_behind
 from .hints import Hints
 from .inserts import insert_statement
+from .ledger import Ledger
 from .listening import Listener, can_listen
 from .slowness import slowdowns
 from .transactions import is_conflict, opening_statements, own_look, own_transaction, repeating
@@ -117,6 +118,7 @@ class DatabaseDriver(Driver):
                 f"The queue connection {alias!r} names the database {self._database!r}, which DATABASES lacks."
             )
         self.dead_letters = DeadLetters(alias, self._database)
+        self.ledger = Ledger(self._database)
         self._hints = Hints(self._database, self.wake_listeners)
         self._listener: Listener | None = None
         self._listening = Lock()

@@ -129,5 +129,44 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="Worker",
+            fields=[
+                ("id", django_jobqueue.models.fields.JobIdField(editable=False, primary_key=True, serialize=False)),
+                ("name", django_jobqueue.models.fields.ExactCharField(max_length=80, verbose_name="name")),
+                ("host", django_jobqueue.models.fields.ExactCharField(max_length=80, verbose_name="host")),
+                ("pid", models.BigIntegerField(verbose_name="process")),
+                ("queues", models.TextField(verbose_name="queues")),
+                ("workers", models.IntegerField(verbose_name="threads")),
+                ("version", django_jobqueue.models.fields.ExactCharField(max_length=50, verbose_name="version")),
+                ("is_embedded", models.BooleanField(default=False, verbose_name="embedded")),
+                ("processed", models.BigIntegerField(default=0, verbose_name="processed")),
+                ("released", models.BigIntegerField(default=0, verbose_name="released")),
+                ("failed", models.BigIntegerField(default=0, verbose_name="failed")),
+                ("lost", models.BigIntegerField(default=0, verbose_name="lost")),
+                ("memory", models.BigIntegerField(null=True, verbose_name="memory")),
+                ("started_at", django_jobqueue.models.fields.ClockField(verbose_name="started")),
+                ("heartbeat_at", django_jobqueue.models.fields.ClockField(verbose_name="last heartbeat")),
+            ],
+            options={
+                "verbose_name": "worker",
+                "verbose_name_plural": "workers",
+                "default_permissions": ("view",),
+                "indexes": [models.Index(fields=["heartbeat_at", "id"], name="jobqueue_worker_heartbeat")],
+            },
+        ),
+        migrations.CreateModel(
+            name="WorkerRequest",
+            fields=[
+                (
+                    "name",
+                    django_jobqueue.models.fields.ExactCharField(max_length=20, primary_key=True, serialize=False),
+                ),
+                ("asked_at", django_jobqueue.models.fields.ClockField()),
+            ],
+            options={
+                "default_permissions": (),
+            },
+        ),
         migrations.RunPython(vacuum_soon, migrations.RunPython.noop, elidable=False),
     ]

@@ -9,7 +9,6 @@ import logging
 import os
 import random
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +24,7 @@ from .budget import Budget
 from .desk import Desk
 from .execution import execute
 from .hand import Hand
+from .housekeeping import host_name
 from .keeper import Keeper, by_driver
 from .lanes import MOST_ROWS, SLICE_SECONDS, Averages, Lane, Lanes
 from .memory import MemoryLimit
@@ -32,6 +32,7 @@ from .notes import Page
 from .options import EVERY_QUEUE, WorkerOptions, WorkerStats
 from .outages import StoreHealth
 from .rescuing import rescue
+from .restarting import Restart
 from .stopping import Stopping
 from .surroundings import Surroundings, refresh_connections
 from .timeouts import Limit
@@ -43,13 +44,13 @@ RESCUE_INTERVAL = 1.0
 LOOK_AGAIN_SECONDS = 0.01
 # Where no hint tells of a job, others often follow the one that polling found: the pauses begin here, and double.
 SHORTEST_POLL = 0.02
-MAX_HOST = 80
+# On top of its longest pause, until a loop that does not turn is not well.
+PATIENCE = 10.0
 
 
-def new_identity() -> str:
+def new_identity(name: str = "") -> str:
     """Who holds a reservation: host and process for people, a random part because both are used again."""
-    host = "".join(character for character in socket.gethostname() if character.isprintable())[:MAX_HOST]
-    return f"{host}:{os.getpid()}:{secrets.token_hex(4)}"
+    return f"{name or host_name()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def drivers_of(options: WorkerOptions) -> list[Driver]:
@@ -82,15 +83,17 @@ class Worker:
         on_abandoned: Callable[[], None] = lambda: None,
         page: Page | None = None,
         memory: MemoryLimit | None = None,
+        restart: Restart | None = None,
     ) -> None:
         self.options = options or WorkerOptions.from_settings()
-        self.identity = new_identity()
+        self.identity = new_identity(self.options.name)
         self.reason = ""
         self.stats = WorkerStats()
         self.stopping = stopping or Stopping()
         self.drivers = drivers_of(self.options) if drivers is None else drivers
         self._budget = budget or Budget(self.options.max_jobs)
         self._memory = memory or MemoryLimit(self.options.memory)
+        self._restart = restart or Restart()
         if page is not None:
             page.introduce(self.identity)
         self._waiter = self.stopping.waiter()
@@ -109,6 +112,7 @@ class Worker:
         self._rescue_at = self._stage_at = self._woken_at = 0.0
         self._poll = self.options.sleep
         self._was_woken = False
+        self._turned_at = time.monotonic()
 
     # The loop
 
@@ -119,6 +123,7 @@ class Worker:
         reason = None
         try:
             while (reason := self._reason_to_stop(ends_at)) is None:
+                self._turned_at = time.monotonic()
                 refresh_connections()
                 self._end_turn()
                 self._settle_what_waits()
@@ -136,6 +141,14 @@ class Worker:
                 driver.unlisten(self._waiter)
             self._send(worker_stopped, reason=self.reason, stats=self.stats)
         return self.stats
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it turns, or is at a job whose time is not over."""
+        now = time.monotonic()
+        if self._hand.running is not None:
+            return not self._limit.is_overdue(now)
+        return now - self._turned_at < max(self.options.sleep, self.options.error_backoff_cap) + PATIENCE
 
     def work_once(self, now: datetime | None = None) -> bool:
         """Rescue, stage, reserve and run at most one job, in this order, and in this thread only.
@@ -171,11 +184,12 @@ class Worker:
             return "max_jobs"
         if self._memory.is_reached:
             return "memory"
-        return None
+        return self._restart.reason or None
 
     def _turn(self) -> bool:
         """Look at every queue once; return whether there was anything to do."""
         self._rescue_when_due()
+        self._restart.look_when_due()
         staged = self._stage_when_due()
         if self._reserve_and_run():
             return True

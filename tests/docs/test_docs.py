@@ -131,7 +131,7 @@ def test_every_check_has_a_row_and_no_other_has() -> None:
     assert set(first_cells(page("reference/checks.md"))) - {"Id"} == ids
 
 
-@pytest.mark.parametrize("name", ["Job", "FailedJob"])
+@pytest.mark.parametrize("name", ["Job", "FailedJob", "Worker", "WorkerRequest"])
 def test_every_column_has_a_row_and_no_other_has(name: str) -> None:
     from django_jobqueue import models
 

@@ -1130,6 +1130,19 @@ def test_a_rescue_takes_those_that_expired_first_and_no_more_than_its_limit(stor
     assert store.rescue(limit=2) == []
 
 
+def test_healthy_long_jobs_never_hide_a_lost_one(store: Store, clock: Clock) -> None:
+    """F20: more of them than a rescue takes at once, and reserved before it."""
+    store.push(*(new() for _ in range(3)))
+    healthy = store.take(rows=3)
+    lost = store.dispatch()
+    store.take_one(worker="killed")
+    clock.tick(RETRY_AFTER - 1)
+    assert store.renew(*healthy) == set()
+    clock.tick(2)
+    assert ids(store.rescue(limit=1)) == {lost.id}
+    assert store.settle(*map(Complete, healthy)) == ids(healthy)
+
+
 def test_a_dead_letter_of_a_rescue_keeps_the_earlier_errors(store: Store) -> None:
     job = store.dispatch(max_attempts=2)
     store.release(store.take_one(), 0, attempt(1, "first"))
