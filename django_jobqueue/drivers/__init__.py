@@ -20,7 +20,10 @@ from .base import Driver
 DRIVERS = {
     "database": "django_jobqueue.drivers.database.DatabaseDriver",
     "memory": "django_jobqueue.drivers.memory.MemoryDriver",
+    "redis": "django_jobqueue.drivers.redis.RedisDriver",
 }
+#: What to install for a driver whose client library is missing, by the name of that.
+EXTRAS = {"django_redis": "redis", "redis": "redis"}
 
 
 class Connections:
@@ -60,6 +63,11 @@ class Connections:
         try:
             driver_class = import_string(DRIVERS.get(name, name))
         except ImportError as error:
+            if error.name in EXTRAS:
+                raise InvalidConnection(
+                    f"The queue connection {alias!r} needs {error.name.replace('_', '-')}, which is not installed; "
+                    f'run: pip install "django-jobqueue[{EXTRAS[error.name]}]"'
+                ) from error
             raise InvalidConnection(
                 f"The queue connection {alias!r} names the driver {name!r}, which cannot be imported: {error}. "
                 f"Use {', '.join(map(repr, DRIVERS))}, or the dotted path of a Driver class."
@@ -75,7 +83,7 @@ connections = Connections()
 
 
 def _reset(*, setting: str, **kwargs: Any) -> None:
-    if setting in {"JOBQUEUE", "DATABASES"}:
+    if setting in {"JOBQUEUE", "DATABASES", "CACHES"}:
         connections.reset()
 
 
