@@ -152,3 +152,13 @@ REPORT_FOLDER = DATA_FOLDER / "reports"
 WEBHOOK_URL = os.environ.get("WEBHOOK_URL", "http://127.0.0.1:8000/warehouse/")
 
 JOBQUEUE: dict[str, Any] = {}
+
+# Not by itself: a worker serves every connection, and most machines have no Redis.
+REDIS_CONNECTION = {
+    "DRIVER": "redis",
+    "CACHE": "redis",
+    "PREFIX": os.environ.get("JOBQUEUE_REDIS_PREFIX", "testproject:"),
+    "DATABASE": "default",
+}
+if os.environ.get("JOBQUEUE_REDIS") == "1":
+    JOBQUEUE["CONNECTIONS"] = {"default": {"DRIVER": "database"}, "redis": REDIS_CONNECTION}
