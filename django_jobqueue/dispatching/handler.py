@@ -58,7 +58,11 @@ class JobOptions(TypedDict, total=False):
 
 
 class UsingOptions(TypedDict, total=False):
-    """What ``using`` takes: options of one dispatch. ``delay`` is in seconds."""
+    """What ``using`` takes: options of one dispatch. ``delay`` is in seconds.
+
+    ``after_commit=False`` stores at once what would wait for a commit; where a dispatch joins the transaction it
+    changes nothing.
+    """
 
     delay: float | timedelta | None
     available_at: datetime | None
@@ -66,6 +70,7 @@ class UsingOptions(TypedDict, total=False):
     priority: int | None
     connection: str | None
     metadata: Mapping[str, Any] | None
+    after_commit: bool | None
 
 
 class Call(NamedTuple):

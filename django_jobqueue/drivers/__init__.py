@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 DRIVERS = {
     "database": "django_jobqueue.drivers.database.DatabaseDriver",
     "memory": "django_jobqueue.drivers.memory.MemoryDriver",
+    "redis": "django_jobqueue.drivers.redis.RedisDriver",
 }
+#: What to install for a driver whose client library is missing, by the name of that.
+EXTRAS = {"django_redis": "redis", "redis": "redis"}
 
 
 class Connections:
@@ -63,6 +66,11 @@ class Connections:
         try:
             driver_class = import_string(DRIVERS.get(name, name))
         except ImportError as error:
+            if error.name in EXTRAS:
+                raise InvalidConnection(
+                    f"The queue connection {alias!r} needs {error.name.replace('_', '-')}, which is not installed; "
+                    f'run: pip install "django-jobqueue[{EXTRAS[error.name]}]"'
+                ) from error
             raise InvalidConnection(
                 f"The queue connection {alias!r} names the driver {name!r}, which cannot be imported: {error}. "
                 f"Use {', '.join(map(repr, DRIVERS))}, or the dotted path of a Driver class."
@@ -87,7 +95,7 @@ def ledgers_of(drivers: Iterable[Driver]) -> list[Ledger]:
 
 
 def _reset(*, setting: str, **kwargs: Any) -> None:
-    if setting in {"JOBQUEUE", "DATABASES"}:
+    if setting in {"JOBQUEUE", "DATABASES", "CACHES"}:
         connections.reset()
 
 

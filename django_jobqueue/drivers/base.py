@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from uuid import UUID
 
 from ..jobs.records import (
@@ -45,6 +45,14 @@ class Waiter(Protocol):
         """End the pause early, from any thread; called just before a pause, it ends that one."""
 
 
+class Namespace(NamedTuple):
+    """What tells the jobs of one connection from those of others; ``is_chosen`` unless it is a default."""
+
+    server: str
+    prefix: str
+    is_chosen: bool
+
+
 class Driver(ABC):
     """One configured connection."""
 
@@ -70,6 +78,16 @@ class Driver(ABC):
     @abstractmethod
     def database(self) -> str | None:
         """The DATABASES alias that holds this connection's tables, None when there is none."""
+
+    @property
+    def kind(self) -> str:
+        """What the store is, for people; empty when there is nothing to say."""
+        return ""
+
+    @property
+    def namespace(self) -> Namespace | None:
+        """Where its jobs lie on a server that others use too; None where nobody else could mistake them."""
+        return None
 
     # Dispatch
 
@@ -183,6 +201,10 @@ class Driver(ABC):
         """The first ready jobs of a queue, in the order of running."""
 
     @abstractmethod
+    def waiting(self, queue: str, *, limit: int) -> list[JobRecord]:
+        """The first jobs of a queue that are not reserved, the ready ones first, in the order of running."""
+
+    @abstractmethod
     def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
         """The size of every queue that holds a job or a dead letter, by name."""
 
@@ -274,6 +296,10 @@ class Driver(ABC):
     def close(self) -> None:
         """Let go of this thread's sockets, when there are any; the next use opens them anew."""
         return
+
+    def risks(self) -> list[tuple[str, str]]:
+        """How the store, as it is set up, may lose jobs or hang, and the cure of each. Asks the store."""
+        return []
 
     def problems(self) -> list[str]:
         """Why this connection cannot work for a worker of another process, each with its cure."""

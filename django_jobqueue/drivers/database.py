@@ -6,7 +6,7 @@ Order is queue, rank, ready_at, id, and one index serves it. Every transaction b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -37,7 +37,6 @@ from ..jobs.records import (
     Cause,
     Complete,
     Fail,
-    FailedSummary,
     JobRecord,
     NewJob,
     Position,
@@ -54,8 +53,8 @@ from ..jobs.times import from_microseconds, microseconds, to_microseconds
 from ..models import FailedJob, Job
 from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
 from . import postgresql
-from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, Waiter, is_ready_at_once, ready_queues
-from .dead_letters import DeadLetters
+from .base import RESCUE_LIMIT, STAGE_LIMIT, Waiter, is_ready_at_once, ready_queues
+from .dead_letters import DeadLetterDriver, DeadLetters
 from .expressions import force_index, start_behind
 from .hints import Hints
 from .inserts import insert_statement
@@ -97,7 +96,7 @@ WITH RECURSIVE found (queue) AS (
 _NEXT_QUEUE_SQL = "SELECT MIN(queue) FROM django_jobqueue_job WHERE queue > %s"
 
 
-class DatabaseDriver(Driver):
+class DatabaseDriver(DeadLetterDriver):
     supports_transactions: ClassVar[bool] = True
     #: Whether a database may do in one statement what the portable form does in several.
     uses_vendor_forms = True
@@ -126,6 +125,10 @@ class DatabaseDriver(Driver):
     @property
     def database(self) -> str:
         return self._database
+
+    @property
+    def kind(self) -> str:
+        return str(connections[self._database].display_name)
 
     @property
     def _jobs(self) -> QuerySet[Job]:
@@ -599,6 +602,11 @@ class DatabaseDriver(Driver):
         ready = self._jobs.filter(queue=queue, state=READY).order_by("rank", "ready_at", "id")
         return [self._job_record(job) for job in ready[:limit]]
 
+    def waiting(self, queue: str, *, limit: int) -> list[JobRecord]:
+        ready = self.peek(queue, limit=limit)
+        scheduled = self._jobs.filter(queue=queue, state=SCHEDULED).order_by("available_at")
+        return [*ready, *map(self._job_record, scheduled[: limit - len(ready)])]
+
     def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
         counted = self._jobs.order_by().values("queue", "state").annotate(count=Count("id"), first=Min("ready_at"))
         moment = now or self._now()
@@ -620,43 +628,10 @@ class DatabaseDriver(Driver):
 
     # Dead letters
 
-    def failed(
-        self,
-        *,
-        numbers: Collection[int] | None = None,
-        job_id: UUID | None = None,
-        ending: str | None = None,
-        queue: str | None = None,
-        up_to: int | None = None,
-        after: int = 0,
-        newest_first: bool = False,
-        limit: int = 500,
-    ) -> list[FailedSummary]:
-        return self.dead_letters.find(
-            numbers=numbers,
-            job_id=job_id,
-            ending=ending,
-            queue=queue,
-            up_to=up_to,
-            after=after,
-            newest_first=newest_first,
-            limit=limit,
-        )
-
-    def failed_count(self, *, queue: str | None = None) -> int:
-        return self.dead_letters.count(queue)
-
-    def last_failed_number(self) -> int:
-        return self.dead_letters.last_number()
-
     def retry(self, retry_for: Mapping[int, float | None], *, now: datetime | None = None) -> set[int]:
         retried = repeating(self._database, lambda: self.dead_letters.retry(retry_for, now))
         self._tell(retried.values())
         return set(retried)
-
-    def forget(self, numbers: Iterable[int]) -> set[int]:
-        wanted = list(numbers)
-        return repeating(self._database, lambda: self.dead_letters.forget(wanted))
 
     def problems(self) -> list[str]:
         connection = connections[self._database]

@@ -383,6 +383,12 @@ class MemoryDriver(Driver):
             first = nsmallest(limit, self._in(queue, READY), key=lambda job: job.position)
             return [_record(job, self.alias) for job in first]
 
+    def waiting(self, queue: str, *, limit: int) -> list[JobRecord]:
+        with self._lock:
+            ready = sorted(self._in(queue, READY), key=lambda job: job.position)
+            scheduled = sorted(self._in(queue, SCHEDULED), key=lambda job: (job.available_at, job.new.id))
+            return [_record(job, self.alias) for job in [*ready, *scheduled][:limit]]
+
     def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
         moment = _moment(now)
         counts: dict[str, Counter[str]] = defaultdict(Counter)

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from ..exceptions import InvalidPayload
+from .errors import MASKED
 
 FORMAT = 1
 TAG = "$type"
@@ -113,6 +114,22 @@ def values_at(masked: str, args: list[Any], kwargs: dict[str, Any]) -> list[str]
             continue
         _collect_text(value, found)
     return found
+
+
+def masked_payload(payload: str, masked: str) -> str:
+    """A stored payload as text with the values at secret paths hidden; all of it where a path leads nowhere."""
+    if not masked:
+        return payload
+    body = json.loads(payload)
+    for path in json.loads(masked):
+        value = body
+        try:
+            for step in path[:-1]:
+                value = value[step]
+            value[path[-1]] = MASKED
+        except (LookupError, TypeError):  # inside of what is carried by a tag
+            return MASKED
+    return json.dumps(body)
 
 
 def _collect_text(value: Any, found: list[str]) -> None:

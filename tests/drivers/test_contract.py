@@ -1322,6 +1322,18 @@ def test_a_job_that_was_never_there_is_none(store: Store) -> None:
     assert store.driver.get(new_job_id()) is None
 
 
+def test_what_waits_is_shown_ready_jobs_first_and_reserved_ones_not(store: Store, clock: Clock) -> None:
+    store.dispatch("reserved", rank=-9)
+    store.take_one()
+    store.push(new("later", delay=60), new("soon", delay=5), new("second"), new("other", queue="mail"))
+    store.dispatch("first", rank=-1)
+    waiting = store.driver.waiting("default", limit=9)
+    assert [job.name for job in waiting] == ["first", "second", "soon", "later"]
+    assert [job.state for job in waiting] == ["ready", "ready", "scheduled", "scheduled"]
+    assert [job.name for job in store.driver.waiting("default", limit=3)] == ["first", "second", "soon"]
+    assert [job.name for job in store.driver.waiting("default", limit=1)] == ["first"]
+
+
 def test_the_sizes_count_the_jobs_of_each_state(store: Store) -> None:
     store.bury(new())
     store.push(new(), new(), new())

@@ -90,10 +90,12 @@ class Process:
 class Processes:
     """All processes of one soak; leaving the block ends those that are left."""
 
-    def __init__(self, folder: Path, database: Mapping[str, Any], retry_after: float) -> None:
+    def __init__(
+        self, folder: Path, database: Mapping[str, Any], retry_after: float, *, cache: Mapping[str, Any] | None = None
+    ) -> None:
         self.history = folder / "history"
         self._logs = folder / "logs"
-        self._settings = json.dumps({"database": database, "retry_after": retry_after})
+        self._settings = json.dumps({"database": database, "cache": cache, "retry_after": retry_after})
         self._started: list[Process] = []
         for made in (self.history, self._logs):
             made.mkdir(parents=True)

@@ -1,0 +1,47 @@
+-- now, queue, worker, token, rows, max_attempts, retry_after, seconds, then names and their averages.
+-- Returns the moment, whether more may wait, and of each job its id, form and body.
+local now, queue, worker, token = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local rows, most, retry_after = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local seconds = ARGV[8] == 'inf' and math.huge or tonumber(ARGV[8])
+local averages = {}
+for at = 9, #ARGV, 2 do averages[ARGV[at]] = tonumber(ARGV[at + 1]) end
+
+local members = redis.call('ZRANGE', ready_key(1), 0, rows - 1)
+local ids, jobs, taken, spent, ended = {}, {}, {}, 0, false
+local strays = 0
+for _, name in ipairs(members) do
+  local id = string.sub(name, 18)
+  local job = find(id)
+  if not (job and job.state == 'ready' and job.queue == queue) then
+    redis.call('ZREM', ready_key(1), name)
+    if not job then set_aside(#id > 0 and id or name, queue) end
+    strays = strays + 1
+  elseif not ended then
+    -- What may kill its worker takes no other job with it.
+    local alone = tonumber(job.crashes) > 0
+      or job.attempts + 1 >= (job.max_attempts == '' and most or tonumber(job.max_attempts))
+    spent = spent + (averages[job.name] or seconds)
+    if #ids > 0 and (alone or spent > seconds) then
+      ended = true
+    else
+      ids[#ids + 1], jobs[#jobs + 1], taken[#taken + 1] = id, job, name
+      ended = alone
+    end
+  end
+end
+
+local more = strays > 0 or #ids > 0 and (#members == rows or #ids < #members)
+local found = {whole(now), more and 1 or 0}
+local reserved_at, reserved_until = whole(now), whole(now + retry_after)
+for index, id in ipairs(ids) do
+  local job = jobs[index]
+  job.state, job.attempts, job.worker, job.token = 'reserved', job.attempts + 1, worker, token
+  job.alone, job.reserved_at, job.reserved_until = #ids == 1 and '1' or '0', reserved_at, reserved_until
+  local text = write(job)
+  redis.call('HSET', JOBS, id, text)
+  redis.call('ZADD', RESERVED, reserved_until, id)
+  redis.call('ZREM', ready_key(1), taken[index])
+  local at = #found
+  found[at + 1], found[at + 2], found[at + 3] = id, text, redis.call('HGET', BODIES, id) or ''
+end
+return found

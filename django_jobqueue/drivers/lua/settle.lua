@@ -1,0 +1,66 @@
+-- now, channel, then for each reservation: id, token, place, what becomes of it, how many arguments follow, and these.
+-- Returns the positions of those that were still held. Nothing follows from one that was not.
+local now, channel = clock(ARGV[1]), ARGV[2]
+local queues = {}
+
+local function back(id, job, place, ready_at)
+  free(job)
+  job.state, job.ready_at = 'ready', ready_at
+  keep(id, job)
+  put_ready(place, id, job)
+  queues[job.queue] = true
+end
+
+local ends = {}
+
+-- It is over; the jobs that follow are stored.
+function ends.remove(id, job, place, first, after)
+  forget(id, job.queue)
+  for at = first, after - 1, JOB_ARGUMENTS do add(at, now, queues) end
+end
+
+-- Nothing was begun: the attempt and the place are as they were.
+function ends.hand_back(id, job, place)
+  job.attempts = job.attempts - 1
+  back(id, job, place, job.ready_at)
+end
+
+-- Again after a delay; with a record the attempt is spent.
+function ends.release(id, job, place, first)
+  local delay, record = tonumber(ARGV[first]), ARGV[first + 1]
+  if record == '' then
+    job.attempts = job.attempts - 1
+  else
+    job.exceptions = job.exceptions + 1
+    note_error(id, record)
+  end
+  job.available_at = whole(now + delay)
+  if delay == 0 then return back(id, job, place, whole(now)) end
+  free(job)
+  job.state, job.ready_at = 'scheduled', job.available_at
+  keep(id, job)
+  put_scheduled(place, id, job)
+end
+
+-- Its worker was lost: without a record the attempt is given back.
+function ends.recover(id, job, place, first)
+  local record = ARGV[first + 1]
+  job.crashes = job.crashes + tonumber(ARGV[first])
+  if record == '' then job.attempts = job.attempts - 1 else note_error(id, record) end
+  back(id, job, place, whole(now))
+end
+
+local ours, at, position = {}, 3, 0
+while at <= #ARGV do
+  local id, place, first = ARGV[at], tonumber(ARGV[at + 2]), at + 5
+  local after = first + tonumber(ARGV[at + 4])
+  local job = held(id, ARGV[at + 1])
+  if job then
+    redis.call('ZREM', RESERVED, id)
+    ends[ARGV[at + 3]](id, job, place, first, after)
+    ours[#ours + 1] = position
+  end
+  at, position = after, position + 1
+end
+tell(channel, queues)
+return ours

@@ -1,0 +1,433 @@
+"""The Redis driver: the contract by scripts, the client by django-redis, dead letters in the connection's database.
+
+Every method that moves a job is one script, or takes hold of the job by its token first, writes the dead letter, and
+ends it by the same token: whatever crashes in between is dealt with when that hold expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from threading import Lock
+from typing import Any, ClassVar, cast
+from uuid import UUID, uuid4
+
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, connections, router
+from django_redis import get_redis_connection
+from redis import Redis
+from redis.client import PubSub
+from redis.exceptions import RedisError
+
+from ..exceptions import InvalidConnection
+from ..jobs.records import (
+    AttemptRecord,
+    Cause,
+    Complete,
+    Fail,
+    JobRecord,
+    NewJob,
+    Position,
+    QueueSize,
+    Release,
+    Rescued,
+    Reservation,
+    Reserved,
+    ReserveLimit,
+    Settlement,
+)
+from ..jobs.times import from_microseconds, microseconds, to_microseconds
+from ..models import FailedJob, Job
+from .base import RESCUE_LIMIT, STAGE_LIMIT, Namespace, Waiter, is_ready_at_once, ready_queues
+from .dead_letters import DeadLetterDriver
+from .redis_ends import Argument, Ends, Recovery, in_groups
+from .redis_form import (
+    Body,
+    Form,
+    Keys,
+    Places,
+    Unreadable,
+    job_arguments,
+    job_record,
+    names_and_tokens,
+    read_body,
+    read_errors,
+    read_form,
+    reservation,
+)
+from .redis_letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
+from .redis_news import NewsListener
+from .redis_options import RedisOptions
+from .redis_scripts import SCRIPTS
+from .redis_setup import missing_tables, problems, risks
+from .transactions import is_conflict
+
+# How long a job is held while its dead letter is written: after a crash in between it stays away for so long.
+HOLD_SECONDS = 30
+# Of one call, so that no script keeps others waiting for long.
+PAGE = 500
+QUEUES_PER_CALL = 100
+
+
+class RedisDriver(DeadLetterDriver):
+    outages: ClassVar[tuple[type[BaseException], ...]] = (RedisError, DatabaseError, InterfaceError)
+    refusals: ClassVar[tuple[type[BaseException], ...]] = (DataError, IntegrityError)
+
+    dead_letters: RedisLetters
+
+    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+        super().__init__(alias, options)
+        self.options = RedisOptions.read(alias, options)
+        self._database = self.options.database or router.db_for_write(FailedJob)
+        if self._database not in connections:
+            raise InvalidConnection(
+                f"The queue connection {alias!r} names the database {self._database!r} for its dead letters, which "
+                "DATABASES lacks."
+            )
+        self.keys = Keys(self.options.prefix)
+        self.dead_letters = RedisLetters(alias, self._database)
+        self._made_client: Redis | None = None
+        self._listener: NewsListener | None = None
+        self._listening = Lock()
+
+    @property
+    def database(self) -> str:
+        return self._database
+
+    @property
+    def kind(self) -> str:
+        return "Redis"
+
+    @property
+    def namespace(self) -> Namespace:
+        return Namespace(self.options.server, self.options.prefix, self.options.has_prefix)
+
+    @property
+    def client(self) -> Redis:
+        """Of django-redis, for all threads; it connects when it is used."""
+        if self._made_client is None:
+            self._made_client = get_redis_connection(self.options.cache)
+        return self._made_client
+
+    # Dispatch
+
+    def push(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> set[UUID]:
+        if not jobs:
+            return set()
+        places = Places()
+        arguments = [argument for job in jobs for argument in job_arguments(job, places)]
+        stored = self._run("push", places, [_text(now), self._channel, *arguments])
+        self._wake(job.queue for job in jobs if is_ready_at_once(job))
+        return {jobs[position].id for position in stored}
+
+    # A worker's turn
+
+    def queues(self) -> list[str]:
+        return sorted(name.decode() for name in cast(list[bytes], self.client.hkeys(self.keys.queues)))
+
+    def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
+        staged = int(self._run("stage", [queue], [_text(now), self._channel, queue, limit]))
+        if staged:
+            self._wake([queue])
+        return staged
+
+    def reserve(
+        self,
+        queue: str,
+        worker: str,
+        limit: ReserveLimit,
+        *,
+        retry_after: float,
+        after: Position | None = None,
+        now: datetime | None = None,
+    ) -> Reserved:
+        """What was taken has left the set of ready jobs, so that ``after`` has nothing to skip."""
+        token = uuid4()
+        averages = [item for pair in limit.averages.items() for item in (pair[0], repr(pair[1]))]
+        _, more, *found = self._run(
+            "reserve",
+            [queue],
+            [
+                _text(now),
+                queue,
+                worker.replace("\n", " "),
+                token.hex,
+                limit.rows,
+                limit.max_attempts,
+                microseconds(retry_after),
+                repr(limit.seconds),
+                *averages,
+            ],
+        )
+        jobs, unreadable = [], []
+        for job_id, text, body in in_groups(3, found):
+            try:
+                jobs.append(reservation(read_form(job_id, text), read_body(body), self.alias, token))
+            except Unreadable:
+                unreadable += [job_id, token.hex]
+        if unreadable:
+            self._run("aside", [], unreadable)
+        return Reserved(jobs, more=bool(more) or bool(unreadable))
+
+    def renew(
+        self, reservations: Collection[Reservation], *, retry_after: float, now: datetime | None = None
+    ) -> set[UUID]:
+        if not reservations:
+            return set()
+        lost = self._run("renew", [], [_text(now), microseconds(retry_after), *names_and_tokens(reservations)])
+        return {UUID(job_id.decode()) for job_id in lost}
+
+    def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
+        ends = Ends()
+        for held in reservations:
+            ends.hand_back(held)
+        return self._end(ends, None)
+
+    def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
+        dead = self._store_dead([item for item in settlements if isinstance(item, Fail)], now)
+        ends = Ends()
+        for item in settlements:
+            if isinstance(item, Complete):
+                ends.complete(item)
+            elif isinstance(item, Release):
+                ends.release(item)
+            elif item.reservation.token == dead.get(item.reservation.id):
+                ends.remove(item.reservation)
+        ours = self._end(ends, now)
+        self.dead_letters.drop(dead.keys() - ours)
+        self._wake(ready_queues(item for item in settlements if item.reservation.id in ours))
+        return ours
+
+    def _store_dead(self, fails: Sequence[Fail], now: datetime | None) -> dict[UUID, UUID]:
+        """Write the dead letters of what is still held; return the token of each job."""
+        if not fails:
+            return {}
+        reservations = names_and_tokens(item.reservation for item in fails)
+        moment, *found = self._run("hold", [], [_text(now), microseconds(HOLD_SECONDS), *reservations])
+        valid: dict[UUID, tuple[Form, bytes]] = {}
+        for job_id, text, errors in in_groups(3, found):
+            form = read_form(job_id, text)
+            valid[form.id] = form, errors
+        jobs, tokens = [], {}
+        for item in fails:
+            held = item.reservation
+            if held.id in valid and valid[held.id][0].token == held.token.hex:
+                form, errors = valid[held.id]
+                body = Body(held.payload, held.metadata, held.masked)
+                jobs.append((dead_job(form, body, read_errors(errors)), item.record))
+                tokens[held.id] = held.token
+        self.dead_letters.store(jobs, from_microseconds(int(moment)))
+        return tokens
+
+    def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
+        moment, unreadable, *found = self._run(
+            "claim", [], [_text(now), microseconds(HOLD_SECONDS), limit, uuid4().hex]
+        )
+        at = from_microseconds(int(moment))
+        if unreadable:
+            self._bury_unreadable(at)
+        forms = [read_form(job_id, text) for job_id, text in in_groups(2, found)]
+        return self._recover(forms, Recovery(max_attempts), at, now)
+
+    def rescue_in_hand(
+        self,
+        job_id: UUID,
+        token: UUID,
+        *,
+        max_attempts: int,
+        spends: bool = True,
+        cause: Cause | None = None,
+        now: datetime | None = None,
+    ) -> Rescued | None:
+        moment, *found = self._run("hold", [], [_text(now), microseconds(HOLD_SECONDS), job_id.hex, token.hex])
+        forms = [read_form(found_id, text) for found_id, text, _errors in in_groups(3, found)]
+        how = Recovery(max_attempts, is_in_hand=True, spends=spends, cause=cause)
+        rescued = self._recover(forms, how, from_microseconds(int(moment)), now)
+        return rescued[0] if rescued else None
+
+    def _recover(self, forms: Sequence[Form], how: Recovery, moment: datetime, now: datetime | None) -> list[Rescued]:
+        """End reservations of lost workers, which are held for us."""
+        if not forms:
+            return []
+        over = self.dead_letters.settled_before(forms)
+        rescued = {form.id: how.rescued(form, moment) for form in forms if form.id not in over}
+        dead = [form for form in forms if form.id in rescued and rescued[form.id].dead_lettered]
+        records = [cast(AttemptRecord, rescued[form.id].record) for form in dead]
+        self.dead_letters.store(list(zip(map(self._dead_job, dead), records, strict=True)), moment)
+        ends = Ends()
+        for form in forms:
+            if form.id in over or rescued[form.id].dead_lettered:
+                ends.add(form.id, form.token, form.queue, "remove")
+            else:
+                ends.recover(form, rescued[form.id], counts=how.spends)
+        ours = self._end(ends, now)
+        self.dead_letters.drop({form.id for form in dead} - ours)
+        return [each for job_id, each in rescued.items() if job_id in ours]
+
+    def _dead_job(self, form: Form) -> Job:
+        found, errors = self._parts(form.id, self.keys.bodies, self.keys.errors)
+        try:
+            body = read_body(found)
+        except Unreadable:
+            body = unreadable_body(found)
+        return dead_job(form, body, read_errors(errors))
+
+    def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:
+        ends, seen = Ends(), set()
+        for form in self._reserved():
+            if form.worker == worker and form.id not in but and form.id not in seen:
+                seen.add(form.id)
+                ends.add(form.id, form.token, form.queue, "hand_back")
+        return len(self._end(ends, now))
+
+    def _reserved(self) -> Iterable[Form]:
+        """All reserved jobs, page by page; one may come twice."""
+        cursor = -1
+        while cursor:
+            cursor, pairs = self.client.zscan(self.keys.reserved, max(cursor, 0), count=PAGE)
+            ids = [job_id for job_id, _score in pairs]
+            texts = self.client.hmget(self.keys.jobs, ids) if ids else []
+            for job_id, text in zip(ids, texts, strict=True):
+                try:
+                    yield read_form(cast(bytes, job_id), cast(bytes | None, text) or b"")
+                except Unreadable:
+                    continue  # a rescue sets it aside
+
+    def _bury_unreadable(self, now: datetime) -> None:
+        """What scripts have set aside becomes dead letters; after a crash in between it does so again."""
+        page = self.client.hscan(self.keys.unreadable, count=PAGE)
+        found = cast(dict[bytes, bytes], page[1])
+        self.dead_letters.store([unreadable_job(field, value, now) for field, value in found.items()], now)
+        if found:
+            self.client.hdel(self.keys.unreadable, *found)
+
+    # What people do
+
+    def cancel(self, job_id: UUID) -> JobRecord | None:
+        try:
+            queue = read_form(job_id.hex.encode(), self._parts(job_id, self.keys.jobs)[0]).queue
+        except Unreadable:
+            return None
+        found = self._run("cancel", [queue], [job_id.hex, queue])
+        return job_record(job_id.hex.encode(), found, self.alias) if found else None
+
+    def clear(self, queue: str, *, limit: int) -> int:
+        return int(self._run("clear", [queue], [queue, limit]))
+
+    def get(self, job_id: UUID) -> JobRecord | None:
+        found = self._parts(job_id, self.keys.jobs, self.keys.bodies, self.keys.errors)
+        try:
+            return job_record(job_id.hex.encode(), found, self.alias)
+        except Unreadable:
+            return self.dead_letters.get(job_id)
+
+    def peek(self, queue: str, *, limit: int) -> list[JobRecord]:
+        return self._records("peek", queue, limit)
+
+    def waiting(self, queue: str, *, limit: int) -> list[JobRecord]:
+        return self._records("waiting", queue, limit)
+
+    def _records(self, script: str, queue: str, limit: int) -> list[JobRecord]:
+        records = []
+        for job_id, *parts in in_groups(4, self._run(script, [queue], [limit])):
+            try:
+                records.append(job_record(job_id, parts, self.alias))
+            except Unreadable:
+                continue  # a reserve sets it aside
+        return records
+
+    def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
+        found: dict[str, dict[str, Any]] = {}
+        names = self.queues()
+        for start in range(0, len(names), QUEUES_PER_CALL):
+            page = names[start : start + QUEUES_PER_CALL]
+            moment, *numbers = self._run("sizes", page, [_text(now), *page])
+            for queue, (total, ready, scheduled, oldest) in zip(page, in_groups(4, numbers), strict=True):
+                if total:
+                    waits = max(0, int(moment) - int(oldest)) / 1_000_000 if oldest else None
+                    reserved = total - ready - scheduled
+                    found[queue] = {"ready": ready, "scheduled": scheduled, "reserved": reserved, "oldest": waits}
+        for queue, count in self.dead_letters.counts().items():
+            found.setdefault(queue, {})["failed"] = count
+        return {queue: QueueSize(**found[queue]) for queue in sorted(found)}
+
+    # Dead letters
+
+    def retry(self, retry_for: Mapping[int, float | None], *, now: datetime | None = None) -> set[int]:
+        retried = self.dead_letters.put_back(retry_for, lambda rows: self._push_back(rows, now))
+        self._wake(retried.values())
+        return set(retried)
+
+    def _push_back(self, rows: Sequence[Returning], now: datetime | None) -> None:
+        places = Places()
+        arguments = [argument for row in rows for argument in row.arguments(places)]
+        if arguments:
+            self._run("push", places, [_text(now), self._channel, *arguments])
+
+    def problems(self) -> list[str]:
+        found = problems(self.client, self.alias, self.options)
+        return found or missing_tables(self._database, self.outages)
+
+    def risks(self) -> list[tuple[str, str]]:
+        return risks(self.client, self.alias, self.options)
+
+    # Waiting
+
+    def listen(self, waiter: Waiter, queues: Collection[str] | None = None) -> None:
+        with self._listening:
+            super().listen(waiter, queues)
+            if self._listener is None and self.notifies:
+                self._listener = NewsListener(self._subscription, self.keys.channel, self.wake_listeners)
+                self._listener.start()
+
+    def unlisten(self, waiter: Waiter) -> None:
+        with self._listening:
+            super().unlisten(waiter)
+            if self._listener is not None and not self.has_listeners:
+                self._listener.stop()
+                self._listener = None
+
+    def _subscription(self) -> PubSub:
+        return cast(PubSub, self.client.pubsub())  # type: ignore[no-untyped-call]
+
+    def _wake(self, queues: Iterable[str]) -> None:
+        """Those in this process at once; others hear it from the script."""
+        for queue in set(queues) if self.has_listeners else ():
+            self.wake_listeners(queue)
+
+    # Details
+
+    def is_busy(self, error: BaseException) -> bool:
+        return is_conflict(error)
+
+    def close(self) -> None:
+        """Sockets that nobody uses just now; the cache of the same alias opens its own anew."""
+        if self._made_client is not None:
+            self._made_client.connection_pool.disconnect(inuse_connections=False)
+        connections[self._database].close_if_unusable_or_obsolete()
+
+    @property
+    def _channel(self) -> str:
+        """Empty where nobody is to be told."""
+        return self.keys.channel if self.notifies else ""
+
+    def _run(self, name: str, queues: Iterable[str], arguments: Sequence[Argument]) -> Any:
+        return SCRIPTS[name].run(self.client, self.keys.of(queues), arguments)
+
+    def _end(self, ends: Ends, now: datetime | None) -> set[UUID]:
+        """Return the ids that were still held."""
+        if not ends.ids:
+            return set()
+        ours = self._run("settle", ends.places, [_text(now), self._channel, *ends.arguments])
+        return {ends.ids[position] for position in ours}
+
+    def _parts(self, job_id: UUID, *keys: str) -> list[bytes]:
+        """Fields of a job, read in one transaction; empty where there are none."""
+        with self.client.pipeline(transaction=True) as pipeline:
+            for key in keys:
+                pipeline.hget(key, job_id.hex)
+            return [value or b"" for value in pipeline.execute()]
+
+
+def _text(now: datetime | None) -> str:
+    """For a script, which asks the clock of Redis when there is none."""
+    return "" if now is None else str(to_microseconds(now))
