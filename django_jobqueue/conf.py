@@ -60,6 +60,7 @@ class Settings:
     payload_limit: int = 1_048_576
     embedded_workers: int | None = None
     mask: tuple[str, ...] = MASKED_NAMES
+    keep_results: float = 0
     admin: bool = True
 
     def connection_of(self, queue: str) -> str:
@@ -212,6 +213,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "PAYLOAD_LIMIT": check_count,
     "EMBEDDED_WORKERS": _workers,
     "MASK": _names,
+    "KEEP_RESULTS": seconds,
     "ADMIN": _boolean,
 }
 

@@ -28,11 +28,13 @@ from ..jobs.records import (
     Reservation,
     Reserved,
     ReserveLimit,
+    ResultRecord,
     Settlement,
 )
 
 STAGE_LIMIT = 500
 RESCUE_LIMIT = 500
+PRUNE_LIMIT = 500
 
 
 class Waiter(Protocol):
@@ -112,7 +114,8 @@ class Driver(ABC):
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
         """End reservations in one transaction; return the ids that were ours.
 
-        What follows a job is stored in the same transaction, for those only.
+        What follows a job, and its result, is stored in the same transaction, for those only. A result of an id that
+        has one already replaces it, and has with it the errors of the job's failed attempts.
         """
 
     def lock(self, reservation: Reservation) -> bool:
@@ -225,6 +228,20 @@ class Driver(ABC):
     @abstractmethod
     def forget(self, numbers: Iterable[int]) -> set[int]:
         """Delete dead letters by number; return the numbers that were there."""
+
+    # Results
+
+    def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
+        """The result of a job that succeeded, None when it kept none or its time is over."""
+        return None
+
+    def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        """Delete results whose time is over, the oldest first, at most ``limit``; return how many.
+
+        In one short transaction that waits for nobody: any number of processes may prune at once. 0 where the store
+        lets results expire by itself.
+        """
+        return 0
 
     # Waiting
 

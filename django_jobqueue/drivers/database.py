@@ -47,19 +47,21 @@ from ..jobs.records import (
     Reservation,
     Reserved,
     ReserveLimit,
+    ResultRecord,
     Settlement,
 )
 from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from ..models import FailedJob, Job
+from ..models import FailedJob, Job, Result
 from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
 from . import postgresql
-from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, Waiter, is_ready_at_once, ready_queues
+from .base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Driver, Waiter, is_ready_at_once, ready_queues
 from .dead_letters import DeadLetters
 from .expressions import force_index, start_behind
 from .hints import Hints
 from .inserts import insert_statement
 from .listening import Listener, can_listen
+from .results import Results
 from .slowness import slowdowns
 from .transactions import is_conflict, opening_statements, own_look, own_transaction, repeating
 
@@ -117,6 +119,7 @@ class DatabaseDriver(Driver):
                 f"The queue connection {alias!r} names the database {self._database!r}, which DATABASES lacks."
             )
         self.dead_letters = DeadLetters(alias, self._database)
+        self.results = Results(alias, self._database)
         self._hints = Hints(self._database, self.wake_listeners)
         self._listener: Listener | None = None
         self._listening = Lock()
@@ -388,15 +391,20 @@ class DatabaseDriver(Driver):
             with own_transaction(self._database):
                 owned: set[UUID] = set()
                 deleted: set[tuple[UUID, UUID]] = set()
+                # Before the rows go; of those that turn out to be ours nobody else writes it meanwhile.
+                histories = self._histories([item.reservation.id for item in completed if item.result is not None])
                 for token, ids in _by_token([item.reservation for item in completed]):
                     found = self._delete_owned(ids, token)
                     owned |= found
                     deleted |= {(job_id, token) for job_id in found}
                 # By token too: a stale reservation may come with the valid one of the same job.
-                ended = [item for item in completed if item.then and _key(item.reservation) in deleted]
+                ended = [item for item in completed if _key(item.reservation) in deleted]
                 follow = [job for item in ended for job in item.then]
                 if follow:
                     self._insert(follow, now)
+                results = [(item.reservation, item.result) for item in ended if item.result is not None]
+                if results:
+                    self.results.add([(held, result, histories[held.id]) for held, result in results], now)
                 for item in others:
                     if self._settle_unfinished(item, now):
                         owned.add(item.reservation.id)
@@ -410,10 +418,14 @@ class DatabaseDriver(Driver):
     def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[UUID, list[UUID]] | None:
         """The token and ids of jobs that one DELETE settles, which needs no transaction around it."""
         tokens = {item.reservation.token for item in settlements}
-        is_plain = all(isinstance(item, Complete) and not item.then for item in settlements)
+        is_plain = all(isinstance(item, Complete) and not item.then and item.result is None for item in settlements)
         if not is_plain or len(tokens) != 1 or not self._returns_deleted:
             return None
         return tokens.pop(), sorted(item.reservation.id for item in settlements)
+
+    def _histories(self, ids: list[UUID]) -> dict[UUID, str]:
+        """The stored errors of jobs, as text."""
+        return dict(self._jobs.filter(id__in=ids).values_list("id", "errors")) if ids else {}
 
     def _settle_unfinished(self, item: Release | Fail, now: datetime | None) -> bool:
         held = item.reservation
@@ -653,6 +665,14 @@ class DatabaseDriver(Driver):
         wanted = list(numbers)
         return repeating(self._database, lambda: self.dead_letters.forget(wanted))
 
+    # Results
+
+    def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
+        return self.results.get(job_id, now)
+
+    def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return self.results.prune(limit, now)
+
     def problems(self) -> list[str]:
         connection = connections[self._database]
         if connection.vendor == "sqlite" and connection.settings_dict["NAME"] == ":memory:":
@@ -665,7 +685,7 @@ class DatabaseDriver(Driver):
                 tables = connection.introspection.table_names(cursor)
         except self.outages as error:
             return [f"The database {self._database!r} is not reachable: {' '.join(str(error).split())}"]
-        if not {Job._meta.db_table, FailedJob._meta.db_table} <= set(tables):
+        if not {model._meta.db_table for model in (Job, FailedJob, Result)} <= set(tables):
             option = "" if self._database == DEFAULT_DB_ALIAS else f" --database {self._database}"
             return [
                 f"The tables of django_jobqueue are missing in the database {self._database!r}; "

@@ -30,6 +30,7 @@ from ..jobs.records import (
     FailedSummary,
     JobRecord,
     NewJob,
+    NewResult,
     Position,
     QueueSize,
     Release,
@@ -37,11 +38,12 @@ from ..jobs.records import (
     Reservation,
     Reserved,
     ReserveLimit,
+    ResultRecord,
     Settlement,
 )
 from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, ready_queues
+from .base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Driver, ready_queues
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +93,7 @@ class MemoryDriver(Driver):
         self._lock = Lock()
         self._jobs: dict[UUID, _Job] = {}
         self._dead: dict[int, _DeadLetter] = {}
+        self._results: dict[UUID, tuple[datetime, ResultRecord]] = {}  # with the time until which it is kept
         self._numbers = itertools.count(1)
 
     @property
@@ -244,6 +247,9 @@ class MemoryDriver(Driver):
         if isinstance(settlement, Complete):
             del self._jobs[job.new.id]
             self._push(settlement.then, now)
+            if settlement.result is not None:
+                kept_until = now + timedelta(seconds=settlement.result.keep_for)
+                self._results[job.new.id] = kept_until, _result(job, settlement.result, self.alias)
         elif isinstance(settlement, Release):
             if settlement.record is None:
                 job.attempts -= 1
@@ -453,6 +459,22 @@ class MemoryDriver(Driver):
                 del self._dead[number]
         return found
 
+    # Results
+
+    def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
+        with self._lock:
+            kept_until, record = self._results.get(job_id, (None, None))
+        return record if kept_until is not None and kept_until > _moment(now) else None
+
+    def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        moment = _moment(now)
+        with self._lock:
+            expired = [(until, job_id) for job_id, (until, _record) in self._results.items() if until <= moment]
+            pruned = nsmallest(limit, expired)
+            for _until, job_id in pruned:
+                del self._results[job_id]
+        return len(pruned)
+
     # Waiting
 
     def _wake(self, queues: Iterable[str]) -> None:
@@ -511,6 +533,24 @@ def _failed_record(dead: _DeadLetter, connection: str) -> JobRecord:
         exception_class=dead.record.exception_class,
         exception_message=dead.record.message,
         failed_at=dead.failed_at,
+    )
+
+
+def _result(job: _Job, result: NewResult, connection: str) -> ResultRecord:
+    return ResultRecord(
+        id=job.new.id,
+        connection=connection,
+        queue=job.new.queue,
+        name=job.new.name,
+        value=result.value,
+        error=result.error,
+        attempts=job.attempts,
+        max_attempts=job.new.max_attempts,
+        created_at=job.created_at,
+        started_at=result.started_at,
+        finished_at=result.finished_at,
+        errors=job.errors,
+        metadata=job.new.metadata,
     )
 
 

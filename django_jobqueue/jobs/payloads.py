@@ -74,6 +74,19 @@ def encode_metadata(metadata: Mapping[str, Any], limit: int) -> str:
     )
 
 
+def encode_result(value: Any, limit: int) -> str:
+    """What a job returned, as JSON text: the same values as a payload, under the same rules."""
+    return _within("The result takes", json.dumps(_carry(value, "result", 0), separators=_SEPARATORS), limit)
+
+
+def decode_result(text: str) -> Any:
+    """A stored result; raises InvalidPayload for text that is none."""
+    try:
+        return _restore(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise InvalidPayload(f"The stored result cannot be read: {error}.") from None
+
+
 def _within(claim: str, text: str, limit: int) -> str:
     if len(text) > limit:
         raise InvalidPayload(f"{claim} {len(text)} bytes; PAYLOAD_LIMIT is {limit}. Store the data and pass its key.")

@@ -17,6 +17,7 @@ MAX_KEPT_ATTEMPTS = 20
 
 SCHEDULED, READY, RESERVED, BLOCKED = "scheduled", "ready", "reserved", "blocked"
 FAILED = "failed"  # of a dead letter; never stored in a job's state
+PROCESSED = "processed"  # of a job that succeeded and left a result; never stored either
 
 
 class NewJob(NamedTuple):
@@ -171,12 +172,26 @@ class AttemptHistory:
         return json.dumps({"total": self.total, "last": [asdict(record) for record in self.last]})
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """It succeeded: the job goes, and ``then`` is stored in the same transaction."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewResult:
+    """What a job returned, to be kept for ``keep_for`` seconds.
+
+    ``value`` is JSON text; it is empty where ``error`` says why the value could not be kept.
+    """
+
+    value: str
+    error: str
+    started_at: datetime
+    finished_at: datetime
+    keep_for: float
+
+
+class Complete(NamedTuple):
+    """It succeeded: the job goes; ``then`` and ``result`` are stored in the same transaction."""
 
     reservation: Reservation
     then: tuple[NewJob, ...] = ()
+    result: NewResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +259,25 @@ class JobRecord:
     exception_message: str = ""
     retries: int = 0
     failed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRecord:
+    """What is kept of a job that succeeded; ``value`` and ``error`` are those of NewResult."""
+
+    id: UUID
+    connection: str
+    queue: str
+    name: str
+    value: str
+    error: str
+    attempts: int
+    max_attempts: int | None
+    created_at: datetime
+    started_at: datetime
+    finished_at: datetime
+    errors: AttemptHistory
+    metadata: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

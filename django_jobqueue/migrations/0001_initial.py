@@ -129,5 +129,35 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="Result",
+            fields=[
+                (
+                    "job_id",
+                    django_jobqueue.models.fields.JobIdField(
+                        editable=False, primary_key=True, serialize=False, verbose_name="job id"
+                    ),
+                ),
+                ("connection", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="connection")),
+                ("queue", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="queue")),
+                ("name", django_jobqueue.models.fields.ExactCharField(max_length=255, verbose_name="job")),
+                ("value", models.TextField(verbose_name="value")),
+                ("error", models.CharField(default="", max_length=500, verbose_name="error")),
+                ("attempts", models.IntegerField(verbose_name="attempts")),
+                ("max_attempts", models.IntegerField(null=True, verbose_name="maximum attempts")),
+                ("created_at", django_jobqueue.models.fields.ClockField(verbose_name="dispatched")),
+                ("started_at", django_jobqueue.models.fields.ClockField(verbose_name="started")),
+                ("finished_at", django_jobqueue.models.fields.ClockField(verbose_name="finished")),
+                ("expires_at", django_jobqueue.models.fields.ClockField(verbose_name="kept until")),
+                ("errors", models.TextField(default="")),
+                ("metadata", models.TextField(default="", verbose_name="metadata")),
+            ],
+            options={
+                "verbose_name": "result",
+                "verbose_name_plural": "results",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["expires_at"], name="jobqueue_result_expires")],
+            },
+        ),
         migrations.RunPython(vacuum_soon, migrations.RunPython.noop, elidable=False),
     ]

@@ -5,5 +5,6 @@ from __future__ import annotations
 from .failed_job import FailedJob
 from .fields import ClockField, StoreNow
 from .job import Job
+from .result import Result
 
-__all__ = ["ClockField", "FailedJob", "Job", "StoreNow"]
+__all__ = ["ClockField", "FailedJob", "Job", "Result", "StoreNow"]

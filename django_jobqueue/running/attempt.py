@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from ..conf import get_settings
 from ..jobs.context import JobContext
 from ..jobs.definition import Definition, Unset
 from ..jobs.errors import class_path, message_of, traceback_of
-from ..jobs.records import AttemptRecord, Complete, Fail, Release, Reservation, Settlement
+from ..jobs.payloads import encode_result
+from ..jobs.records import AttemptRecord, Complete, Fail, NewResult, Release, Reservation, Settlement
 from ..jobs.retry import GiveUp, Policy, decide
 from .options import WorkerOptions
 
@@ -108,6 +110,29 @@ class Attempt:
             exception_class=class_path(error),
             message=message_of(error, self.secrets),
             traceback=traceback_of(error, self.secrets),
+        )
+
+    def complete(self, value: Any) -> Complete:
+        """What follows the handler's return."""
+        keep_for = None if self.definition is None else self.definition.keep_result
+        if keep_for is None:
+            keep_for = self.options.keep_results
+        return Complete(self.job, (), self._result(value, keep_for)) if keep_for else Complete(self.job)
+
+    def _result(self, value: Any, keep_for: float) -> NewResult:
+        """A value that is not JSON costs the job its result and nothing else."""
+        text = error = ""
+        try:
+            text = encode_result(value, get_settings().payload_limit)
+        except BaseException as refused:  # whatever a value of the handler's own class does, its worker goes on
+            error = message_of(refused, self.secrets)
+        started_at = self.started_at
+        return NewResult(
+            value=text,
+            error=error,
+            started_at=started_at,
+            finished_at=started_at + timedelta(seconds=self.elapsed),
+            keep_for=keep_for,
         )
 
     def conclude(self, error: BaseException) -> Release | Fail:
