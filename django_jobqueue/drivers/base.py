@@ -17,7 +17,6 @@ from uuid import UUID
 from ..jobs.records import (
     AttemptRecord,
     Cause,
-    Complete,
     FailedSummary,
     JobRecord,
     NewJob,
@@ -115,7 +114,8 @@ class Driver(ABC):
         """End reservations in one transaction; return the ids that were ours.
 
         What follows a job, and its result, is stored in the same transaction, for those only. A result of an id that
-        has one already replaces it, and has with it the errors of the job's failed attempts.
+        has one already replaces it, and has with it the errors of the job's failed attempts. A dead letter, here and in
+        a rescue, keeps ``flows.uncaught`` of the job's flow, which a retry gives back.
         """
 
     def lock(self, reservation: Reservation) -> bool:
@@ -134,7 +134,7 @@ class Driver(ABC):
         """Deal with expired reservations of all queues: back to ready, or a dead letter.
 
         The attempt is spent only where the reservation was alone; ``max_attempts`` applies to jobs that were
-        given none.
+        given none. With a dead letter what ``flows.caught`` says is stored in the same transaction.
         """
 
     @abstractmethod
@@ -296,9 +296,9 @@ def ready_queues(settlements: Iterable[Settlement]) -> set[str]:
     """The queues in which a settled job, or what follows one, is ready now."""
     found = set()
     for item in settlements:
-        if isinstance(item, Complete):
+        if not isinstance(item, Release):
             found |= {job.queue for job in item.then if is_ready_at_once(job)}
-        elif isinstance(item, Release) and not item.delay:
+        elif not item.delay:
             found.add(item.reservation.queue)
     return found
 

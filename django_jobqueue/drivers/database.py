@@ -27,6 +27,7 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import Count, F, Min, QuerySet
 
 from ..exceptions import InvalidConnection
+from ..jobs.flows import caught
 from ..jobs.records import (
     READY,
     RESERVED,
@@ -82,6 +83,7 @@ _RESERVE_COLUMNS = (
     "retry_until",
     "metadata",
     "masked",
+    "flow",
 )
 
 # The queue names by one index probe each; DISTINCT would read the whole index. The parameter says nothing: without
@@ -305,6 +307,7 @@ class DatabaseDriver(Driver):
                 None if row[11] is None else from_microseconds(row[11]),
                 row[12],
                 row[13],
+                row[14],
                 reserved_at,
             )
             for row in rows
@@ -317,7 +320,7 @@ class DatabaseDriver(Driver):
         """``seen`` is how many rows there were to take from; ``counted`` says that the attempts include this one."""
         if not rows:  # others took them all meanwhile
             return Reserved([], more=seen > 0)
-        reserved_at = rows[0][14]
+        reserved_at = rows[0][15]
         until = reserved_at + timedelta(seconds=asked.retry_after)
         jobs = [
             Reservation(
@@ -340,6 +343,7 @@ class DatabaseDriver(Driver):
                 retry_until=row[11],
                 metadata=row[12],
                 masked=row[13],
+                flow=row[14],
                 reserved_at=reserved_at,
                 reserved_until=until,
             )
@@ -400,14 +404,15 @@ class DatabaseDriver(Driver):
                 # By token too: a stale reservation may come with the valid one of the same job.
                 ended = [item for item in completed if _key(item.reservation) in deleted]
                 follow = [job for item in ended for job in item.then]
-                if follow:
-                    self._insert(follow, now)
                 results = [(item.reservation, item.result) for item in ended if item.result is not None]
                 if results:
                     self.results.add([(held, result, histories[held.id]) for held, result in results], now)
                 for item in others:
                     if self._settle_unfinished(item, now):
                         owned.add(item.reservation.id)
+                        follow += item.then if isinstance(item, Fail) else ()
+                if follow:
+                    self._insert(follow, now)
                 return owned
 
         alone = self._one_delete(settlements)
@@ -508,9 +513,13 @@ class DatabaseDriver(Driver):
         counts: bool = True,
     ) -> Rescued:
         record = unfinished(job.attempts, job.worker, job.reserved_at or job.ready_at, moment, cause)
+        then: tuple[NewJob, ...] = ()
         if decision == "dead_letter":
             self.dead_letters.add([(job, record)], now)
             self._jobs.filter(id=job.id).delete()
+            then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, record)
+            if then:
+                self._insert(then, now)
         else:
             changes = {
                 **_UNRESERVED,
@@ -532,6 +541,7 @@ class DatabaseDriver(Driver):
             worker=job.worker,
             record=None if decision == "give_back" else record,
             dead_lettered=decision == "dead_letter",
+            then=then,
         )
 
     def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
 from ..exceptions import InvalidConnection
+from ..jobs.flows import caught, uncaught
 from ..jobs.records import (
     FAILED,
     READY,
@@ -48,7 +49,7 @@ from .base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Driver, ready_queues
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
-    """A waiting or running job; ``new`` is what was dispatched, and does not change."""
+    """A waiting or running job; ``new`` is what was dispatched."""
 
     new: NewJob
     created_at: datetime
@@ -190,6 +191,7 @@ class MemoryDriver(Driver):
             retry_until=job.retry_until,
             metadata=job.new.metadata,
             masked=job.new.masked,
+            flow=job.new.flow,
         )
 
     def renew(
@@ -260,6 +262,7 @@ class MemoryDriver(Driver):
             job.put_back(moment, SCHEDULED if moment > now else READY)
         else:
             self._bury(job, settlement.record, now)
+            self._push(settlement.then, now)
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         moment = _moment(now)
@@ -271,7 +274,7 @@ class MemoryDriver(Driver):
                 key=lambda reservation: (reservation.reserved_until, reservation.id),
             )
             rescued = [self._rescue(lost, max_attempts, moment) for lost in expired]
-        self._wake(job.queue for job in rescued)
+        self._wake(queue for job in rescued for queue in (job.queue, *(new.queue for new in job.then)))
         return rescued
 
     def _rescue(self, lost: Reservation, max_attempts: int, now: datetime) -> Rescued:
@@ -306,7 +309,7 @@ class MemoryDriver(Driver):
                 spends=spends, attempts=lost.attempt, max_attempts=limit, retry_until=lost.retry_until, now=moment
             )
             rescued = self._recover(lost, decision, limit, moment, cause, counts=spends)
-        self._wake([rescued.queue])
+        self._wake([rescued.queue, *(new.queue for new in rescued.then)])
         return rescued
 
     def _recover(
@@ -321,8 +324,11 @@ class MemoryDriver(Driver):
     ) -> Rescued:
         job = self._jobs[lost.id]
         record = unfinished(lost.attempt, lost.worker, lost.reserved_at, now, cause)
+        then: tuple[NewJob, ...] = ()
         if decision == "dead_letter":
+            then = caught(lost.flow, lost.id, lost.name, lost.queue, lost.rank, self.alias, record)
             self._bury(job, record, now)
+            self._push(then, now)
         else:
             if decision == "give_back":
                 job.attempts -= 1
@@ -339,10 +345,12 @@ class MemoryDriver(Driver):
             worker=lost.worker,
             record=None if decision == "give_back" else record,
             dead_lettered=decision == "dead_letter",
+            then=then,
         )
 
     def _bury(self, job: _Job, record: AttemptRecord, now: datetime) -> None:
         del self._jobs[job.new.id]
+        job.new = job.new._replace(flow=uncaught(job.new.flow))
         job.state, job.held = FAILED, None
         job.errors = job.errors.plus(record)
         number = next(self._numbers)

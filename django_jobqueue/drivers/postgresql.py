@@ -96,18 +96,19 @@ _COLUMNS = {
     "delay": "bigint",
     "due": "bigint",
     "retry_for": "bigint",
+    "flow": "text",
 }
 
 _INSERT = """
 INSERT INTO django_jobqueue_job (
   id, queue, name, payload, format, rank, max_attempts, metadata, masked,
   state, ready_at, available_at, created_at, retry_until,
-  attempts, exceptions, crashes, retries, worker, alone, errors
+  attempts, exceptions, crashes, retries, worker, alone, errors, flow
 )
 SELECT id, queue, name, payload, format, rank, max_attempts, metadata, masked,
   CASE WHEN moment <= {now} THEN '{ready}' ELSE '{scheduled}' END, GREATEST(moment, {now}), moment, {now},
   moment + retry_for,
-  0, 0, 0, 0, '', FALSE, ''
+  0, 0, 0, 0, '', FALSE, '', flow
 FROM (
   SELECT {columns}, COALESCE({due}, {now} + COALESCE({delay}, 0)) AS moment
   FROM unnest({arrays}) AS new ({names})
@@ -132,6 +133,7 @@ def insert_statement(jobs: Sequence[NewJob], now: int | None) -> tuple[str, dict
         values["delay"].append(None if job.delay is None else microseconds(job.delay))
         values["due"].append(None if job.available_at is None else to_microseconds(job.available_at))
         values["retry_for"].append(None if job.retry_for is None else microseconds(job.retry_for))
+        values["flow"].append(job.flow)
     varying = [name for name in _COLUMNS if name == "id" or len(set(values[name])) > 1]
     constant = [name for name in _COLUMNS if name not in varying]
     sources = {name: f"new.{name}" for name in varying}

@@ -35,6 +35,7 @@ class NewJob(NamedTuple):
     available_at: datetime | None = None
     metadata: str = ""
     masked: str = ""
+    flow: str | None = None  # what follows it: see jobs/flows.py
 
 
 class Position(NamedTuple):
@@ -69,6 +70,7 @@ class Reservation(NamedTuple):
     retry_until: datetime | None = None
     metadata: str = ""
     masked: str = ""
+    flow: str | None = None
 
     @property
     def position(self) -> Position:
@@ -208,10 +210,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """It becomes a dead letter, with this attempt as the last of its history."""
+    """It becomes a dead letter, with this attempt as the last of its history; ``then`` is stored with it."""
 
     reservation: Reservation
     record: AttemptRecord
+    then: tuple[NewJob, ...] = ()
 
 
 Settlement: TypeAlias = Complete | Release | Fail
@@ -219,7 +222,10 @@ Settlement: TypeAlias = Complete | Release | Fail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescued:
-    """A job whose reservation expired. ``record`` is that of the attempt when it was spent, else None."""
+    """A job whose reservation expired. ``record`` is that of the attempt when it was spent, else None.
+
+    ``then`` is what was stored because it became a dead letter.
+    """
 
     id: UUID
     name: str
@@ -229,6 +235,7 @@ class Rescued:
     worker: str
     record: AttemptRecord | None
     dead_lettered: bool
+    then: tuple[NewJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ class Migration(migrations.Migration):
                 ("max_attempts", models.IntegerField(null=True, verbose_name="maximum attempts")),
                 ("metadata", models.TextField(default="", verbose_name="metadata")),
                 ("masked", models.TextField(default="")),
+                ("flow", models.TextField(null=True)),
                 ("created_at", django_jobqueue.models.fields.ClockField(verbose_name="dispatched")),
                 ("exception_class", django_jobqueue.models.fields.ExactCharField(max_length=255, verbose_name="error")),
                 ("exception_message", models.CharField(max_length=500, verbose_name="message")),
@@ -108,6 +109,7 @@ class Migration(migrations.Migration):
                 ("errors", models.TextField(default="")),
                 ("metadata", models.TextField(default="", verbose_name="metadata")),
                 ("masked", models.TextField(default="")),
+                ("flow", models.TextField(null=True)),
             ],
             options={
                 "verbose_name": "job",

@@ -17,6 +17,7 @@ from django.db import transaction
 from ..drivers import Driver
 from ..exceptions import InvalidConnection, JobQueueError, ReservationLost
 from ..jobs.context import FailedByHandler, ReleaseRequest, running_job
+from ..jobs.flows import read
 from ..jobs.payloads import decode, values_at
 from ..jobs.records import Complete, Fail, Release, Reservation, Settlement
 from ..jobs.registry import registry
@@ -112,6 +113,8 @@ def _handler_call(attempt: Attempt, limit: Limit) -> Callable[[], Any]:
         raise JobQueueError(f"Reserved {job.attempt} times; {attempt.max_attempts} attempts are allowed.")
     definition = attempt.definition or registry.get(job.name)
     args, kwargs = decode(job.payload, job.format)
+    if job.flow is not None:
+        read(job.flow)  # what cannot follow the job is to be known before it runs
     attempt.secrets = values_at(job.masked, args, kwargs)
 
     def call() -> Any:
@@ -128,7 +131,7 @@ def _settlement_of(error: BaseException, attempt: Attempt) -> Release | Fail:
         if isinstance(error, ReleaseRequest):
             return Release(attempt.job, error.delay)
         if isinstance(error, FailedByHandler):
-            return Fail(attempt.job, attempt.record(error))
+            return attempt.fail(attempt.record(error))
         return attempt.conclude(error)
     finally:
         # A cycle, as asgiref makes one, would keep the handler's objects alive until the collector finds it.
