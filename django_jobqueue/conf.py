@@ -64,6 +64,7 @@ class Settings:
     embedded_workers: int | None = None
     mask: tuple[str, ...] = MASKED_NAMES
     prune: Mapping[str, float | None] = field(default_factory=lambda: PRUNED_AFTER)
+    keep_results: float = 0
     admin: bool = True
 
     def connection_of(self, queue: str) -> str:
@@ -227,6 +228,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "EMBEDDED_WORKERS": _workers,
     "MASK": _names,
     "PRUNE": _prune,
+    "KEEP_RESULTS": seconds,
     "ADMIN": _boolean,
 }
 

@@ -88,7 +88,7 @@ class BoundedChangeList(ChangeList):
 class QueueModelAdmin(_ModelAdmin[M]):
     """Rows that no page adds, edits or deletes. What people do to them are acts with permissions of their own."""
 
-    heavy_columns: ClassVar[tuple[str, ...]] = ("payload", "errors", "metadata", "masked")
+    heavy_columns: ClassVar[tuple[str, ...]] = ("payload", "errors", "metadata", "masked", "flow")
 
     list_per_page = ROWS_PER_PAGE
     list_max_show_all = 0

@@ -157,7 +157,7 @@ class _Buffer:
 
     def add(self, job: NewJob) -> None:
         self._chunk.append(job)
-        self._bytes += len(job.payload) + len(job.metadata)
+        self._bytes += len(job.payload) + len(job.metadata) + len(job.flow or "")
         if len(self._chunk) >= CHUNK_ROWS or self._bytes >= CHUNK_BYTES:
             self._full.append(self._chunk)
             self._chunk, self._bytes = [], 0
@@ -190,12 +190,14 @@ def _commit_awaited(driver: Driver) -> str | None:
 def _push(driver: Driver, jobs: Sequence[NewJob]) -> set[UUID]:
     stored = driver.push(jobs)
     if job_dispatched.receivers:
-        for job in jobs:
-            if job.id in stored:
-                job_dispatched.send_robust(
-                    type(driver), id=job.id, name=job.name, queue=job.queue, connection=driver.alias
-                )
+        announce(driver, [job for job in jobs if job.id in stored])
     return stored
+
+
+def announce(driver: Driver, jobs: Iterable[NewJob]) -> None:
+    """Say that jobs were stored."""
+    for job in jobs:
+        job_dispatched.send_robust(type(driver), id=job.id, name=job.name, queue=job.queue, connection=driver.alias)
 
 
 def _secrecy(definition: Definition, settings: Settings) -> Callable[[str], bool]:

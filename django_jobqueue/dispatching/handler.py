@@ -54,6 +54,7 @@ class JobOptions(TypedDict, total=False):
     give_up_on: type[BaseException] | tuple[type[BaseException], ...]
     atomic: bool
     settle: Literal["each", "batch"]
+    keep_result: float | timedelta
     sensitive: Sequence[str]
 
 
@@ -189,7 +190,8 @@ def job(func: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     ``max_attempts``, ``backoff``, ``timeout`` (seconds per attempt), ``retry_until`` (seconds or timedelta from
     the time the job becomes available; limits further attempts, never the first), ``max_exceptions``,
     ``retry_on`` and ``give_up_on`` (exception classes), ``atomic``, ``settle`` ("each" or "batch"),
-    ``sensitive`` (parameter names whose values are masked wherever they are shown) and ``takes_context``.
+    ``keep_result`` (seconds or timedelta for which what the function returns is kept), ``sensitive`` (parameter
+    names whose values are masked wherever they are shown) and ``takes_context``.
     Raises InvalidOption, at import, for what a worker could not run or find again.
     """
     if func is not None:

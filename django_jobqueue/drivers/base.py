@@ -17,7 +17,6 @@ from uuid import UUID
 from ..jobs.records import (
     AttemptRecord,
     Cause,
-    Complete,
     FailedSummary,
     JobRecord,
     NewJob,
@@ -28,6 +27,7 @@ from ..jobs.records import (
     Reservation,
     Reserved,
     ReserveLimit,
+    ResultRecord,
     Settlement,
 )
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 STAGE_LIMIT = 500
 RESCUE_LIMIT = 500
+PRUNE_LIMIT = 500
 
 
 class Waiter(Protocol):
@@ -135,7 +136,9 @@ class Driver(ABC):
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
         """End reservations in one transaction; return the ids that were ours.
 
-        What follows a job is stored in the same transaction, for those only.
+        What follows a job, and its result, is stored in the same transaction, for those only. A result of an id that
+        has one already replaces it, and has with it the errors of the job's failed attempts. A dead letter, here and in
+        a rescue, keeps ``flows.uncaught`` of the job's flow, which a retry gives back.
         """
 
     def lock(self, reservation: Reservation) -> bool:
@@ -154,7 +157,7 @@ class Driver(ABC):
         """Deal with expired reservations of all queues: back to ready, or a dead letter.
 
         The attempt is spent only where the reservation was alone; ``max_attempts`` applies to jobs that were
-        given none.
+        given none. With a dead letter what ``flows.caught`` says is stored in the same transaction.
         """
 
     @abstractmethod
@@ -253,6 +256,20 @@ class Driver(ABC):
     def forget(self, numbers: Iterable[int]) -> set[int]:
         """Delete dead letters by number; return the numbers that were there."""
 
+    # Results
+
+    def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
+        """The result of a job that succeeded, None when it kept none or its time is over."""
+        return None
+
+    def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        """Delete results whose time is over, the oldest first, at most ``limit``; return how many.
+
+        In one short transaction that waits for nobody: any number of processes may prune at once. 0 where the store
+        lets results expire by itself.
+        """
+        return 0
+
     # Waiting
 
     def listen(self, waiter: Waiter, queues: Collection[str] | None = None) -> None:
@@ -310,9 +327,9 @@ def ready_queues(settlements: Iterable[Settlement]) -> set[str]:
     """The queues in which a settled job, or what follows one, is ready now."""
     found = set()
     for item in settlements:
-        if isinstance(item, Complete):
+        if not isinstance(item, Release):
             found |= {job.queue for job in item.then if is_ready_at_once(job)}
-        elif isinstance(item, Release) and not item.delay:
+        elif not item.delay:
             found.add(item.reservation.queue)
     return found
 

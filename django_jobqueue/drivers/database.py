@@ -27,6 +27,7 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import Count, F, Min, QuerySet
 
 from ..exceptions import InvalidConnection
+from ..jobs.flows import caught
 from ..jobs.records import (
     READY,
     RESERVED,
@@ -46,20 +47,22 @@ from ..jobs.records import (
     Reservation,
     Reserved,
     ReserveLimit,
+    ResultRecord,
     Settlement,
 )
 from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from ..models import FailedJob, Job
+from ..models import FailedJob, Job, Result
 from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
 from . import postgresql
-from .base import RESCUE_LIMIT, STAGE_LIMIT, Waiter, is_ready_at_once, ready_queues
+from .base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Waiter, is_ready_at_once, ready_queues
 from .dead_letters import DeadLetterDriver, DeadLetters
 from .expressions import force_index, start_behind
 from .hints import Hints
 from .inserts import insert_statement
 from .ledger import Ledger
 from .listening import Listener, can_listen
+from .results import Results
 from .slowness import slowdowns
 from .transactions import is_conflict, opening_statements, own_look, own_transaction, repeating
 
@@ -80,6 +83,7 @@ _RESERVE_COLUMNS = (
     "retry_until",
     "metadata",
     "masked",
+    "flow",
 )
 
 # The queue names by one index probe each; DISTINCT would read the whole index. The parameter says nothing: without
@@ -118,6 +122,7 @@ class DatabaseDriver(DeadLetterDriver):
             )
         self.dead_letters = DeadLetters(alias, self._database)
         self.ledger = Ledger(self._database)
+        self.results = Results(alias, self._database)
         self._hints = Hints(self._database, self.wake_listeners)
         self._listener: Listener | None = None
         self._listening = Lock()
@@ -310,6 +315,7 @@ class DatabaseDriver(DeadLetterDriver):
                 None if row[11] is None else from_microseconds(row[11]),
                 row[12],
                 row[13],
+                row[14],
                 reserved_at,
             )
             for row in rows
@@ -322,7 +328,7 @@ class DatabaseDriver(DeadLetterDriver):
         """``seen`` is how many rows there were to take from; ``counted`` says that the attempts include this one."""
         if not rows:  # others took them all meanwhile
             return Reserved([], more=seen > 0)
-        reserved_at = rows[0][14]
+        reserved_at = rows[0][15]
         until = reserved_at + timedelta(seconds=asked.retry_after)
         jobs = [
             Reservation(
@@ -345,6 +351,7 @@ class DatabaseDriver(DeadLetterDriver):
                 retry_until=row[11],
                 metadata=row[12],
                 masked=row[13],
+                flow=row[14],
                 reserved_at=reserved_at,
                 reserved_until=until,
             )
@@ -396,18 +403,24 @@ class DatabaseDriver(DeadLetterDriver):
             with own_transaction(self._database):
                 owned: set[UUID] = set()
                 deleted: set[tuple[UUID, UUID]] = set()
+                # Before the rows go; of those that turn out to be ours nobody else writes it meanwhile.
+                histories = self._histories([item.reservation.id for item in completed if item.result is not None])
                 for token, ids in _by_token([item.reservation for item in completed]):
                     found = self._delete_owned(ids, token)
                     owned |= found
                     deleted |= {(job_id, token) for job_id in found}
                 # By token too: a stale reservation may come with the valid one of the same job.
-                ended = [item for item in completed if item.then and _key(item.reservation) in deleted]
+                ended = [item for item in completed if _key(item.reservation) in deleted]
                 follow = [job for item in ended for job in item.then]
-                if follow:
-                    self._insert(follow, now)
+                results = [(item.reservation, item.result) for item in ended if item.result is not None]
+                if results:
+                    self.results.add([(held, result, histories[held.id]) for held, result in results], now)
                 for item in others:
                     if self._settle_unfinished(item, now):
                         owned.add(item.reservation.id)
+                        follow += item.then if isinstance(item, Fail) else ()
+                if follow:
+                    self._insert(follow, now)
                 return owned
 
         alone = self._one_delete(settlements)
@@ -418,10 +431,14 @@ class DatabaseDriver(DeadLetterDriver):
     def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[UUID, list[UUID]] | None:
         """The token and ids of jobs that one DELETE settles, which needs no transaction around it."""
         tokens = {item.reservation.token for item in settlements}
-        is_plain = all(isinstance(item, Complete) and not item.then for item in settlements)
+        is_plain = all(isinstance(item, Complete) and not item.then and item.result is None for item in settlements)
         if not is_plain or len(tokens) != 1 or not self._returns_deleted:
             return None
         return tokens.pop(), sorted(item.reservation.id for item in settlements)
+
+    def _histories(self, ids: list[UUID]) -> dict[UUID, str]:
+        """The stored errors of jobs, as text."""
+        return dict(self._jobs.filter(id__in=ids).values_list("id", "errors")) if ids else {}
 
     def _settle_unfinished(self, item: Release | Fail, now: datetime | None) -> bool:
         held = item.reservation
@@ -504,9 +521,13 @@ class DatabaseDriver(DeadLetterDriver):
         counts: bool = True,
     ) -> Rescued:
         record = unfinished(job.attempts, job.worker, job.reserved_at or job.ready_at, moment, cause)
+        then: tuple[NewJob, ...] = ()
         if decision == "dead_letter":
             self.dead_letters.add([(job, record)], now)
             self._jobs.filter(id=job.id).delete()
+            then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, record)
+            if then:
+                self._insert(then, now)
         else:
             changes = {
                 **_UNRESERVED,
@@ -528,6 +549,7 @@ class DatabaseDriver(DeadLetterDriver):
             worker=job.worker,
             record=None if decision == "give_back" else record,
             dead_lettered=decision == "dead_letter",
+            then=then,
         )
 
     def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:
@@ -633,6 +655,14 @@ class DatabaseDriver(DeadLetterDriver):
         self._tell(retried.values())
         return set(retried)
 
+    # Results
+
+    def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
+        return self.results.get(job_id, now)
+
+    def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return self.results.prune(limit, now)
+
     def problems(self) -> list[str]:
         connection = connections[self._database]
         if connection.vendor == "sqlite" and connection.settings_dict["NAME"] == ":memory:":
@@ -645,7 +675,7 @@ class DatabaseDriver(DeadLetterDriver):
                 tables = connection.introspection.table_names(cursor)
         except self.outages as error:
             return [f"The database {self._database!r} is not reachable: {' '.join(str(error).split())}"]
-        if not {Job._meta.db_table, FailedJob._meta.db_table} <= set(tables):
+        if not {model._meta.db_table for model in (Job, FailedJob, Result)} <= set(tables):
             option = "" if self._database == DEFAULT_DB_ALIAS else f" --database {self._database}"
             return [
                 f"The tables of django_jobqueue are missing in the database {self._database!r}; "

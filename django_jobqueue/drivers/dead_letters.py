@@ -12,6 +12,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast
 
 from ..jobs.errors import FINGERPRINT_VERSION, fingerprint
+from ..jobs.flows import uncaught
 from ..jobs.records import FAILED, READY, AttemptHistory, AttemptRecord, FailedSummary, JobRecord
 from ..jobs.times import microseconds
 from ..models import FailedJob, Job
@@ -48,6 +49,7 @@ class DeadLetters:
                     max_attempts=job.max_attempts,
                     metadata=job.metadata,
                     masked=job.masked,
+                    flow=uncaught(job.flow),
                     created_at=job.created_at,
                     exception_class=record.exception_class,
                     exception_message=record.message,
@@ -176,6 +178,7 @@ class DeadLetters:
             errors=row.errors,
             metadata=row.metadata,
             masked=row.masked,
+            flow=row.flow,
         )
 
     def forget(self, numbers: Collection[int]) -> set[int]:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
 from ..exceptions import InvalidConnection
+from ..jobs.flows import caught, uncaught
 from ..jobs.records import (
     FAILED,
     READY,
@@ -30,6 +31,7 @@ from ..jobs.records import (
     FailedSummary,
     JobRecord,
     NewJob,
+    NewResult,
     Position,
     QueueSize,
     Release,
@@ -37,16 +39,17 @@ from ..jobs.records import (
     Reservation,
     Reserved,
     ReserveLimit,
+    ResultRecord,
     Settlement,
 )
 from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from .base import RESCUE_LIMIT, STAGE_LIMIT, Driver, ready_queues
+from .base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Driver, ready_queues
 
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
-    """A waiting or running job; ``new`` is what was dispatched, and does not change."""
+    """A waiting or running job; ``new`` is what was dispatched."""
 
     new: NewJob
     created_at: datetime
@@ -91,6 +94,7 @@ class MemoryDriver(Driver):
         self._lock = Lock()
         self._jobs: dict[UUID, _Job] = {}
         self._dead: dict[int, _DeadLetter] = {}
+        self._results: dict[UUID, tuple[datetime, ResultRecord]] = {}  # with the time until which it is kept
         self._numbers = itertools.count(1)
 
     @property
@@ -187,6 +191,7 @@ class MemoryDriver(Driver):
             retry_until=job.retry_until,
             metadata=job.new.metadata,
             masked=job.new.masked,
+            flow=job.new.flow,
         )
 
     def renew(
@@ -244,6 +249,9 @@ class MemoryDriver(Driver):
         if isinstance(settlement, Complete):
             del self._jobs[job.new.id]
             self._push(settlement.then, now)
+            if settlement.result is not None:
+                kept_until = now + timedelta(seconds=settlement.result.keep_for)
+                self._results[job.new.id] = kept_until, _result(job, settlement.result, self.alias)
         elif isinstance(settlement, Release):
             if settlement.record is None:
                 job.attempts -= 1
@@ -254,6 +262,7 @@ class MemoryDriver(Driver):
             job.put_back(moment, SCHEDULED if moment > now else READY)
         else:
             self._bury(job, settlement.record, now)
+            self._push(settlement.then, now)
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         moment = _moment(now)
@@ -265,7 +274,7 @@ class MemoryDriver(Driver):
                 key=lambda reservation: (reservation.reserved_until, reservation.id),
             )
             rescued = [self._rescue(lost, max_attempts, moment) for lost in expired]
-        self._wake(job.queue for job in rescued)
+        self._wake(queue for job in rescued for queue in (job.queue, *(new.queue for new in job.then)))
         return rescued
 
     def _rescue(self, lost: Reservation, max_attempts: int, now: datetime) -> Rescued:
@@ -300,7 +309,7 @@ class MemoryDriver(Driver):
                 spends=spends, attempts=lost.attempt, max_attempts=limit, retry_until=lost.retry_until, now=moment
             )
             rescued = self._recover(lost, decision, limit, moment, cause, counts=spends)
-        self._wake([rescued.queue])
+        self._wake([rescued.queue, *(new.queue for new in rescued.then)])
         return rescued
 
     def _recover(
@@ -315,8 +324,11 @@ class MemoryDriver(Driver):
     ) -> Rescued:
         job = self._jobs[lost.id]
         record = unfinished(lost.attempt, lost.worker, lost.reserved_at, now, cause)
+        then: tuple[NewJob, ...] = ()
         if decision == "dead_letter":
+            then = caught(lost.flow, lost.id, lost.name, lost.queue, lost.rank, self.alias, record)
             self._bury(job, record, now)
+            self._push(then, now)
         else:
             if decision == "give_back":
                 job.attempts -= 1
@@ -333,10 +345,12 @@ class MemoryDriver(Driver):
             worker=lost.worker,
             record=None if decision == "give_back" else record,
             dead_lettered=decision == "dead_letter",
+            then=then,
         )
 
     def _bury(self, job: _Job, record: AttemptRecord, now: datetime) -> None:
         del self._jobs[job.new.id]
+        job.new = job.new._replace(flow=uncaught(job.new.flow))
         job.state, job.held = FAILED, None
         job.errors = job.errors.plus(record)
         number = next(self._numbers)
@@ -459,6 +473,22 @@ class MemoryDriver(Driver):
                 del self._dead[number]
         return found
 
+    # Results
+
+    def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
+        with self._lock:
+            kept_until, record = self._results.get(job_id, (None, None))
+        return record if kept_until is not None and kept_until > _moment(now) else None
+
+    def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        moment = _moment(now)
+        with self._lock:
+            expired = [(until, job_id) for job_id, (until, _record) in self._results.items() if until <= moment]
+            pruned = nsmallest(limit, expired)
+            for _until, job_id in pruned:
+                del self._results[job_id]
+        return len(pruned)
+
     # Waiting
 
     def _wake(self, queues: Iterable[str]) -> None:
@@ -517,6 +547,24 @@ def _failed_record(dead: _DeadLetter, connection: str) -> JobRecord:
         exception_class=dead.record.exception_class,
         exception_message=dead.record.message,
         failed_at=dead.failed_at,
+    )
+
+
+def _result(job: _Job, result: NewResult, connection: str) -> ResultRecord:
+    return ResultRecord(
+        id=job.new.id,
+        connection=connection,
+        queue=job.new.queue,
+        name=job.new.name,
+        value=result.value,
+        error=result.error,
+        attempts=job.attempts,
+        max_attempts=job.new.max_attempts,
+        created_at=job.created_at,
+        started_at=result.started_at,
+        finished_at=result.finished_at,
+        errors=job.errors,
+        metadata=job.new.metadata,
     )
 
 

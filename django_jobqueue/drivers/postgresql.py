@@ -96,6 +96,7 @@ _COLUMNS = {
     "delay": "bigint",
     "available_at": "bigint",
     "retry_for": "bigint",
+    "flow": "text",
 }
 _IN_MICROSECONDS: dict[str, Callable[[Any], int]] = {
     "delay": microseconds,
@@ -109,12 +110,12 @@ WITH stored AS (
   INSERT INTO django_jobqueue_job (
     id, queue, name, payload, format, rank, max_attempts, metadata, masked,
     state, ready_at, available_at, created_at, retry_until,
-    attempts, exceptions, crashes, retries, worker, alone, errors
+    attempts, exceptions, crashes, retries, worker, alone, errors, flow
   )
   SELECT id, queue, name, payload, format, rank, max_attempts, metadata, masked,
     CASE WHEN moment <= {now} THEN '{ready}' ELSE '{scheduled}' END, GREATEST(moment, {now}), moment, {now},
     moment + retry_for,
-    0, 0, 0, 0, '', FALSE, ''
+    0, 0, 0, 0, '', FALSE, '', flow
   FROM (
     SELECT {columns}, COALESCE({available_at}, {now} + COALESCE({delay}, 0)) AS moment
     FROM unnest({arrays}) AS new ({names})

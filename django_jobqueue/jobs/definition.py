@@ -47,6 +47,7 @@ class Definition:
     give_up_on: tuple[type[BaseException], ...] = ()
     atomic: bool = False
     settle: Literal["each", "batch"] | None = None
+    keep_result: float | None = None
     sensitive: frozenset[str] = frozenset()
     takes_context: bool = False
     signature: inspect.Signature = field(repr=False)
@@ -99,6 +100,7 @@ def define(func: Callable[..., Any], options: Mapping[str, Any]) -> Definition:
         give_up_on=_exceptions(label, "give_up_on", given.get("give_up_on", ())),
         atomic=_flag(label, "atomic", given),
         settle=check_settle(f"{label}: settle", given["settle"]) if "settle" in given else None,
+        keep_result=seconds(f"{label}: keep_result", given["keep_result"]) if "keep_result" in given else None,
         sensitive=sensitive,
         takes_context=takes_context,
         signature=signature,
@@ -121,6 +123,7 @@ _OPTIONS = frozenset(
         "give_up_on",
         "atomic",
         "settle",
+        "keep_result",
         "sensitive",
         "takes_context",
     )

@@ -17,6 +17,7 @@ MAX_KEPT_ATTEMPTS = 20
 
 SCHEDULED, READY, RESERVED, BLOCKED = "scheduled", "ready", "reserved", "blocked"
 FAILED = "failed"  # of a dead letter; never stored in a job's state
+PROCESSED = "processed"  # of a job that succeeded and left a result; never stored either
 
 
 class NewJob(NamedTuple):
@@ -34,6 +35,7 @@ class NewJob(NamedTuple):
     available_at: datetime | None = None
     metadata: str = ""
     masked: str = ""
+    flow: str | None = None  # what follows it: see jobs/flows.py
 
 
 class Position(NamedTuple):
@@ -68,6 +70,7 @@ class Reservation(NamedTuple):
     retry_until: datetime | None = None
     metadata: str = ""
     masked: str = ""
+    flow: str | None = None
 
     @property
     def position(self) -> Position:
@@ -171,12 +174,26 @@ class AttemptHistory:
         return json.dumps({"total": self.total, "last": [asdict(record) for record in self.last]})
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """It succeeded: the job goes, and ``then`` is stored in the same transaction."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewResult:
+    """What a job returned, to be kept for ``keep_for`` seconds.
+
+    ``value`` is JSON text; it is empty where ``error`` says why the value could not be kept.
+    """
+
+    value: str
+    error: str
+    started_at: datetime
+    finished_at: datetime
+    keep_for: float
+
+
+class Complete(NamedTuple):
+    """It succeeded: the job goes; ``then`` and ``result`` are stored in the same transaction."""
 
     reservation: Reservation
     then: tuple[NewJob, ...] = ()
+    result: NewResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +210,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """It becomes a dead letter, with this attempt as the last of its history."""
+    """It becomes a dead letter, with this attempt as the last of its history; ``then`` is stored with it."""
 
     reservation: Reservation
     record: AttemptRecord
+    then: tuple[NewJob, ...] = ()
 
 
 Settlement: TypeAlias = Complete | Release | Fail
@@ -204,7 +222,10 @@ Settlement: TypeAlias = Complete | Release | Fail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescued:
-    """A job whose reservation expired. ``record`` is that of the attempt when it was spent, else None."""
+    """A job whose reservation expired. ``record`` is that of the attempt when it was spent, else None.
+
+    ``then`` is what was stored because it became a dead letter.
+    """
 
     id: UUID
     name: str
@@ -214,6 +235,7 @@ class Rescued:
     worker: str
     record: AttemptRecord | None
     dead_lettered: bool
+    then: tuple[NewJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +266,25 @@ class JobRecord:
     exception_message: str = ""
     retries: int = 0
     failed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRecord:
+    """What is kept of a job that succeeded; ``value`` and ``error`` are those of NewResult."""
+
+    id: UUID
+    connection: str
+    queue: str
+    name: str
+    value: str
+    error: str
+    attempts: int
+    max_attempts: int | None
+    created_at: datetime
+    started_at: datetime
+    finished_at: datetime
+    errors: AttemptHistory
+    metadata: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ class Migration(migrations.Migration):
                 ("max_attempts", models.IntegerField(null=True, verbose_name="maximum attempts")),
                 ("metadata", models.TextField(default="", verbose_name="metadata")),
                 ("masked", models.TextField(default="")),
+                ("flow", models.TextField(null=True)),
                 ("created_at", django_jobqueue.models.fields.ClockField(verbose_name="dispatched")),
                 ("exception_class", django_jobqueue.models.fields.ExactCharField(max_length=255, verbose_name="error")),
                 ("exception_message", models.CharField(max_length=500, verbose_name="message")),
@@ -108,6 +109,7 @@ class Migration(migrations.Migration):
                 ("errors", models.TextField(default="")),
                 ("metadata", models.TextField(default="", verbose_name="metadata")),
                 ("masked", models.TextField(default="")),
+                ("flow", models.TextField(null=True)),
             ],
             options={
                 "verbose_name": "job",
@@ -166,6 +168,36 @@ class Migration(migrations.Migration):
             ],
             options={
                 "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="Result",
+            fields=[
+                (
+                    "job_id",
+                    django_jobqueue.models.fields.JobIdField(
+                        editable=False, primary_key=True, serialize=False, verbose_name="job id"
+                    ),
+                ),
+                ("connection", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="connection")),
+                ("queue", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="queue")),
+                ("name", django_jobqueue.models.fields.ExactCharField(max_length=255, verbose_name="job")),
+                ("value", models.TextField(verbose_name="value")),
+                ("error", models.CharField(default="", max_length=500, verbose_name="error")),
+                ("attempts", models.IntegerField(verbose_name="attempts")),
+                ("max_attempts", models.IntegerField(null=True, verbose_name="maximum attempts")),
+                ("created_at", django_jobqueue.models.fields.ClockField(verbose_name="dispatched")),
+                ("started_at", django_jobqueue.models.fields.ClockField(verbose_name="started")),
+                ("finished_at", django_jobqueue.models.fields.ClockField(verbose_name="finished")),
+                ("expires_at", django_jobqueue.models.fields.ClockField(verbose_name="kept until")),
+                ("errors", models.TextField(default="")),
+                ("metadata", models.TextField(default="", verbose_name="metadata")),
+            ],
+            options={
+                "verbose_name": "result",
+                "verbose_name_plural": "results",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["expires_at"], name="jobqueue_result_expires")],
             },
         ),
         migrations.RunPython(vacuum_soon, migrations.RunPython.noop, elidable=False),

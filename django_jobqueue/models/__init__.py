@@ -5,6 +5,7 @@ from __future__ import annotations
 from .failed_job import FailedJob
 from .fields import ClockField, StoreNow
 from .job import Job
+from .result import Result
 from .worker import Worker, WorkerRequest
 
-__all__ = ["ClockField", "FailedJob", "Job", "StoreNow", "Worker", "WorkerRequest"]
+__all__ = ["ClockField", "FailedJob", "Job", "Result", "StoreNow", "Worker", "WorkerRequest"]

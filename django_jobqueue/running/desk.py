@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.dispatch import Signal
 
+from ..dispatching.dispatch import announce
 from ..drivers import Driver, connections
 from ..jobs.records import Complete, Fail, Release, Reservation
 from ..signals import job_failed, job_lost, job_processed, job_released
@@ -91,6 +92,9 @@ def _announce_completed(stats: WorkerStats, ended: Ended) -> None:
     stats.processed += 1
     if job_processed.receivers:
         _send(job_processed, ended)
+    settlement = ended.settlement
+    if isinstance(settlement, Complete) and settlement.then:
+        announce(connections[ended.attempt.job.connection], settlement.then)
 
 
 def _announce_released(stats: WorkerStats, ended: Ended) -> None:
@@ -106,6 +110,7 @@ def _announce_failed(stats: WorkerStats, ended: Ended) -> None:
     stats.failed += 1
     if isinstance(ended.settlement, Fail):
         _send_failed(ended, ended.settlement, dead_lettered=True, delay=None)
+        announce(connections[ended.attempt.job.connection], ended.settlement.then)
 
 
 def _send_failed(ended: Ended, settlement: Release | Fail, *, dead_lettered: bool, delay: float | None) -> None:

@@ -37,6 +37,7 @@ class WorkerOptions:
     retry_after: float = 90
     settle: Literal["each", "batch"] = "batch"
     error_backoff_cap: float = 30
+    keep_results: float = 0
 
     @classmethod
     def from_settings(cls, **given: object) -> WorkerOptions:
@@ -51,6 +52,7 @@ class WorkerOptions:
             "retry_after": settings.retry_after,
             "settle": settings.settle,
             "error_backoff_cap": settings.queue_error_backoff_cap,
+            "keep_results": settings.keep_results,
         }
         values |= {key: value for key, value in given.items() if value is not None}
         return cls(**values)  # type: ignore[arg-type]

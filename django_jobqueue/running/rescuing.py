@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 
+from ..dispatching.dispatch import announce as announce_stored
 from ..drivers import Driver
 from ..drivers.base import RESCUE_LIMIT
 from ..jobs.records import Rescued
@@ -49,3 +50,4 @@ def announce(driver: Driver, job: Rescued, why: str) -> None:
             dead_lettered=job.dead_lettered,
             delay=None if job.dead_lettered else 0.0,
         )
+    announce_stored(driver, job.then)

@@ -17,6 +17,7 @@ from datetime import datetime
 from django.dispatch import Signal
 
 from ..drivers import Driver, connections
+from ..drivers.base import PRUNE_LIMIT
 from ..exceptions import InvalidConnection
 from ..jobs.records import Reserved, ReserveLimit
 from ..signals import worker_started, worker_stopped, worker_stopping
@@ -40,6 +41,8 @@ from .timeouts import Limit
 logger = logging.getLogger("django_jobqueue")
 
 RESCUE_INTERVAL = 1.0
+# Expired results are not found any more, and only take room; while there are many, a chunk with each rescue.
+PRUNE_INTERVAL = 60.0
 # Longer than hints are held back after one that was given.
 LOOK_AGAIN_SECONDS = 0.01
 # Where no hint tells of a job, others often follow the one that polling found: the pauses begin here, and double.
@@ -109,7 +112,7 @@ class Worker:
             for driver in self.drivers
         }
         self._listened: list[Driver] = []
-        self._rescue_at = self._stage_at = self._woken_at = 0.0
+        self._rescue_at = self._prune_at = self._stage_at = self._woken_at = 0.0
         self._poll = self.options.sleep
         self._was_woken = False
         self._turned_at = time.monotonic()
@@ -294,6 +297,16 @@ class Worker:
         for driver in self._reachable():
             with self._health[driver.alias].reaching():
                 rescue(driver, self.options.max_attempts, None)
+        if now >= self._prune_at:
+            self._prune(now)
+
+    def _prune(self, now: float) -> None:
+        pruned = 0
+        for driver in self._reachable():
+            with self._health[driver.alias].reaching():
+                pruned = max(pruned, driver.prune_results(limit=PRUNE_LIMIT))
+        if pruned < PRUNE_LIMIT:
+            self._prune_at = now + PRUNE_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
 
     def _stage_when_due(self) -> int | None:
         """Stage each queue once; return how many jobs became ready, None when it was not time."""

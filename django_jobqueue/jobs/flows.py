@@ -1,0 +1,154 @@
+"""The rest of a chain, which travels with the job whose turn it is: as text in its row, and so in its transactions.
+
+A step that has its turn is a job with the steps behind it as its ``flow``. Completing it stores the next step; making
+it a dead letter stores the chain's catch, once, and keeps the steps, so that a retry goes on with them. A step of
+another connection cannot be stored in the same transaction: a relay is, a job of its own that carries it over there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ..exceptions import InvalidPayload
+from .ids import new_job_id
+from .payloads import FORMAT, encode, encode_result, fill, fill_in_vain, has_slot
+from .records import AttemptRecord, NewJob, Reservation
+from .times import from_microseconds, to_microseconds
+
+RELAY = "django_jobqueue.relay"
+# A store may be away for hours: with the default backoff these attempts take more than a day.
+RELAY_ATTEMPTS = 40
+
+
+class Step(NamedTuple):
+    """A job that has not had its turn, and the connection it goes to."""
+
+    connection: str
+    job: NewJob
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What follows a job: ``steps`` one after the other, and ``catch`` when one of them, or the job, fails for good."""
+
+    steps: tuple[Step, ...] = ()
+    catch: Step | None = None
+
+    @property
+    def asks_for_result(self) -> bool:
+        return bool(self.steps) and has_slot(self.steps[0].job.payload)
+
+    def write(self) -> str | None:
+        """The text that is stored with a job; None when nothing follows."""
+        if not self.steps and self.catch is None:
+            return None
+        body: dict[str, Any] = {"steps": [write_step(step) for step in self.steps]}
+        if self.catch is not None:
+            body["catch"] = write_step(self.catch)
+        return json.dumps(body, separators=(",", ":"))
+
+    def after(self, held: Reservation, result: str, error: str, limit: int) -> tuple[NewJob, ...]:
+        """What is stored when the job succeeds; ``result`` is JSON text, empty where ``error`` says why there is none.
+
+        A step that asks for a result that is missing, or makes its arguments longer than ``limit``, has one attempt,
+        which fails with that error.
+        """
+        if not self.steps:
+            return ()
+        step = _filled(self.steps[0], result, error, limit)
+        flow = replace(self, steps=self.steps[1:]).write()
+        return (_here(Step(step.connection, step.job._replace(flow=flow)), held.connection, held.queue, held.rank),)
+
+
+def read(text: str | None) -> Flow:
+    """Stored text; raises InvalidPayload for text that is no flow."""
+    if text is None:
+        return Flow()
+    try:
+        body = json.loads(text)
+        catch = body.get("catch")
+        return Flow(tuple(map(read_step, body["steps"])), None if catch is None else read_step(catch))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidPayload(f"The stored chain of the job cannot be read: {error!r}.") from None
+
+
+def caught(
+    flow: str | None, job_id: UUID, name: str, queue: str, rank: int, connection: str, record: AttemptRecord
+) -> tuple[NewJob, ...]:
+    """What is stored when a job becomes a dead letter: the catch of its chain, with the error in its slots."""
+    catch = _readable(flow).catch
+    if catch is None:
+        return ()
+    error = {"id": job_id, "name": name, "exception_class": record.exception_class, "message": record.message}
+    return (_here(_filled(catch, encode_result(error, _NO_LIMIT), "", _NO_LIMIT), connection, queue, rank),)
+
+
+def uncaught(flow: str | None) -> str | None:
+    """The flow that a dead letter keeps: its catch has had its turn. Text that cannot be read stays as it is."""
+    if flow is None:
+        return None
+    found = _readable(flow)
+    return flow if found.catch is None else replace(found, catch=None).write()
+
+
+def write_step(step: Step) -> dict[str, Any]:
+    """A step as JSON: what differs from the defaults of a job."""
+    body: dict[str, Any] = {"connection": step.connection, **step.job._asdict()}
+    body = {field: value for field, value in body.items() if value != NewJob._field_defaults.get(field, _NO_DEFAULT)}
+    body["id"] = step.job.id.hex
+    if step.job.available_at is not None:
+        body["available_at"] = to_microseconds(step.job.available_at)
+    return body
+
+
+def read_step(body: dict[str, Any]) -> Step:
+    """The step of ``write_step``."""
+    fields = dict(body)
+    connection = fields.pop("connection")
+    fields["id"] = UUID(fields["id"])
+    if "available_at" in fields:
+        fields["available_at"] = from_microseconds(fields["available_at"])
+    return Step(connection, NewJob(**fields))
+
+
+def _readable(flow: str | None) -> Flow:
+    try:
+        return read(flow)
+    except InvalidPayload:
+        return Flow()
+
+
+def _filled(step: Step, result: str, error: str, limit: int) -> Step:
+    if not has_slot(step.job.payload):
+        return step
+    if not error:
+        try:
+            return step._replace(job=step.job._replace(payload=fill(step.job.payload, result, limit)))
+        except InvalidPayload as too_long:
+            error = str(too_long)
+    reason = f"The result of the step before is missing. {error}"
+    payload = fill_in_vain(step.job.payload, reason)
+    return step._replace(job=step.job._replace(payload=payload, max_attempts=1))
+
+
+def _here(step: Step, connection: str, queue: str, rank: int) -> NewJob:
+    """The job that can be stored on ``connection`` for a step: itself, or the relay that carries it to its own."""
+    if step.connection == connection:
+        return step.job
+    payload = encode([json.dumps(write_step(step))], {}, (), _NO_LIMIT)
+    return NewJob(
+        id=new_job_id(),
+        name=RELAY,
+        queue=queue,
+        payload=payload,
+        format=FORMAT,
+        rank=rank,
+        max_attempts=RELAY_ATTEMPTS,
+    )
+
+
+_NO_DEFAULT = object()
+_NO_LIMIT = 2**62  # for what was within the limit when it was dispatched, and an error, which is short
