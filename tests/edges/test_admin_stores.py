@@ -148,7 +148,11 @@ REGISTERED = """
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("jobqueue", "found"),
-    [("{}", "['FailedJob', 'Job']"), ("{'ADMIN': False}", "[]"), ("{'TYPO': 1}", "['FailedJob', 'Job']")],
+    [
+        ("{}", "['FailedJob', 'Job', 'Worker']"),
+        ("{'ADMIN': False}", "[]"),
+        ("{'TYPO': 1}", "['FailedJob', 'Job', 'Worker']"),
+    ],
 )
 def test_the_setting_decides_about_the_default_site(jobqueue: str, found: str) -> None:
     assert script(str([*WITH_ADMIN, "django_jobqueue"]), jobqueue, REGISTERED) == found

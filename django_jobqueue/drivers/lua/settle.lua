@@ -13,10 +13,15 @@ end
 
 local ends = {}
 
--- It is over; the jobs that follow are stored.
+-- It is over; what it returned is kept, when there is something to keep, and the jobs that follow are stored.
 function ends.remove(id, job, place, first, after)
+  local result = ARGV[first]
+  if result ~= '' then
+    redis.call('HSET', RESULTS, id, result .. '\n' .. (redis.call('HGET', ERRORS, id) or ''))
+    redis.call('ZADD', EXPIRING, whole(now + tonumber(ARGV[first + 1])), id)
+  end
   forget(id, job.queue)
-  for at = first, after - 1, JOB_ARGUMENTS do add(at, now, queues) end
+  for at = first + 2, after - 1, JOB_ARGUMENTS do add(at, now, queues) end
 end
 
 -- Nothing was begun: the attempt and the place are as they were.
