@@ -1,8 +1,9 @@
 """How a job lies in Redis, and the names of the keys; the scripts in ``lua/`` are the other half of this module.
 
 A job is three hash fields under its id: its form (numbers, states, moments: what changes), its body (what does not)
-and its errors, one JSON record a line. A result is one line of JSON, and the errors of its job. Form and body begin with the number of their version. All keys of a
-connection share one hash tag, since a job and what follows it may be in two queues, and one script moves both.
+and its errors, one JSON record a line. A result is one line of JSON, and the errors of its job. Each has the number of
+its version. All keys of a connection share one hash tag, since a job and what follows it may be in two queues, and one
+script moves both.
 """
 
 from __future__ import annotations

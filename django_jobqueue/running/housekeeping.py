@@ -90,14 +90,20 @@ class Housekeeper:
     def _run(self) -> None:
         is_known = False
         while not self._ends.requested:
-            if self._each(self._beat) and self._is_well():
-                self._on_well()
+            try:
+                self._look()
+            except Exception:
+                logger.exception("The housekeeper of a worker failed; it looks again in %g s.", BEAT_SECONDS)
             is_known = True
-            if time.monotonic() >= self._prune_at:
-                self._prune()
             self._waiter.wait(BEAT_SECONDS)
         if is_known:
             self._each(self._leave)
+
+    def _look(self) -> None:
+        if self._each(self._beat) and self._is_well():
+            self._on_well()
+        if time.monotonic() >= self._prune_at:
+            self._prune()
 
     def _each(self, act: Callable[[Ledger], None]) -> bool:
         """Do one thing in every database; return whether all went well. What one refuses costs no other."""
@@ -109,7 +115,7 @@ class Housekeeper:
                     act(ledger)
                     done += 1
             except Exception:
-                logger.exception("The housekeeper of a worker failed; it tries again later.")
+                logger.exception("The housekeeper of a worker failed; it looks again in %g s.", BEAT_SECONDS)
         close_connections()
         return done == len(self._ledgers)
 

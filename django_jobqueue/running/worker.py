@@ -192,7 +192,8 @@ class Worker:
     def _turn(self) -> bool:
         """Look at every queue once; return whether there was anything to do."""
         self._rescue_when_due()
-        self._restart.look_when_due()
+        if self._all_answered():
+            self._restart.look_when_due()
         staged = self._stage_when_due()
         if self._reserve_and_run():
             return True

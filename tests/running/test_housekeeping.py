@@ -118,6 +118,14 @@ def test_a_mistake_in_it_ends_nothing(
     wait_until(Worker.objects.exists, "it goes on")
 
 
+def test_a_mistake_beside_the_store_ends_nothing_either(
+    keep: Any, calls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(is_well=lambda: {}["mistake"])
+    wait_until(lambda: calls.count("beat") >= 3, "it goes on")
+    assert "housekeeper" in caplog.text
+
+
 def test_a_store_that_does_not_answer_does_not_hold_up_the_end(
     keep: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
