@@ -126,7 +126,7 @@ class RedisDriver(DeadLetterDriver):
     # A worker's turn
 
     def queues(self) -> list[str]:
-        return sorted(name.decode() for name in cast(list[bytes], self.client.hkeys(self.keys.queues)))
+        return sorted(name.decode(errors="replace") for name in cast(list[bytes], self.client.hkeys(self.keys.queues)))
 
     def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
         staged = int(self._run("stage", [queue], [_text(now), self._channel, queue, limit]))
@@ -224,13 +224,20 @@ class RedisDriver(DeadLetterDriver):
         return tokens
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
-        moment, unreadable, *found = self._run(
-            "claim", [], [_text(now), microseconds(HOLD_SECONDS), limit, uuid4().hex]
-        )
+        token = uuid4().hex
+        claimed = self._run("claim", [], [_text(now), microseconds(HOLD_SECONDS), limit, token])
+        moment, has_unreadable, *found = claimed
         at = from_microseconds(int(moment))
+        forms, unreadable = [], []
+        for job_id, text in in_groups(2, found):
+            try:
+                forms.append(read_form(job_id, text))
+            except Unreadable:
+                unreadable += [job_id, token]
         if unreadable:
+            self._run("aside", [], unreadable)
+        if has_unreadable or unreadable:
             self._bury_unreadable(at)
-        forms = [read_form(job_id, text) for job_id, text in in_groups(2, found)]
         return self._recover(forms, Recovery(max_attempts), at, now)
 
     def rescue_in_hand(
@@ -294,11 +301,11 @@ class RedisDriver(DeadLetterDriver):
         cursor = -1
         while cursor:
             cursor, pairs = self.client.zscan(self.keys.reserved, max(cursor, 0), count=PAGE)
-            ids = [job_id for job_id, _score in pairs]
+            ids = [cast(bytes, member)[:32] for member, _score in pairs]  # and the queue
             texts = self.client.hmget(self.keys.jobs, ids) if ids else []
             for job_id, text in zip(ids, texts, strict=True):
                 try:
-                    yield read_form(cast(bytes, job_id), cast(bytes | None, text) or b"")
+                    yield read_form(job_id, cast(bytes | None, text) or b"")
                 except Unreadable:
                     continue  # a rescue sets it aside
 

@@ -2,19 +2,20 @@
 -- Returns the moment, how many entries could not be read, and of each job its id and form.
 local now = clock(ARGV[1])
 local reserved_until, found = whole(now + tonumber(ARGV[2])), {whole(now), 0}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', RESERVED, '-inf', whole(now), 'LIMIT', 0, ARGV[3])) do
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', RESERVED, '-inf', whole(now), 'LIMIT', 0, ARGV[3])) do
+  local id, queue = string.sub(name, 1, 32), string.sub(name, 33)
   local job = find(id)
   if job and job.state == 'reserved' then
     job.token, job.reserved_until = ARGV[4], reserved_until
     local text = write(job)
     redis.call('HSET', JOBS, id, text)
-    redis.call('ZADD', RESERVED, reserved_until, id)
+    put_reserved(id, job)
     found[#found + 1] = id
     found[#found + 1] = text
   elseif job then
-    redis.call('ZREM', RESERVED, id)
+    redis.call('ZREM', RESERVED, name)
   else
-    set_aside(id, '')
+    set_aside(id, queue)
   end
 end
 found[2] = redis.call('HLEN', UNREADABLE)

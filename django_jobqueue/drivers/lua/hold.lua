@@ -9,7 +9,7 @@ for at = 3, #ARGV, 2 do
     if tonumber(job.reserved_until) < least then
       job.reserved_until = whole(least)
       keep(id, job)
-      redis.call('ZADD', RESERVED, job.reserved_until, id)
+      put_reserved(id, job)
     end
     local next = #found
     found[next + 1], found[next + 2], found[next + 3] = id, write(job), redis.call('HGET', ERRORS, id) or ''

@@ -46,6 +46,10 @@ local function member(id, job) return string.format('%017.0f', tonumber(job.read
 local function put_ready(place, id, job) redis.call('ZADD', ready_key(place), job.rank, member(id, job)) end
 local function put_scheduled(place, id, job) redis.call('ZADD', scheduled_key(place), job.available_at, id) end
 
+-- Of what is reserved the queue is known although its form may be unreadable.
+local function put_reserved(id, job) redis.call('ZADD', RESERVED, job.reserved_until, id .. job.queue) end
+local function drop_reserved(id, queue) redis.call('ZREM', RESERVED, id .. queue) end
+
 local function free(job)
   job.token, job.worker, job.alone, job.reserved_at, job.reserved_until = '', '', '0', '', ''
 end
@@ -72,7 +76,7 @@ local function set_aside(id, queue)
   local text = redis.call('HGET', JOBS, id)
   local body = redis.call('HGET', BODIES, id)
   redis.call('HSET', UNREADABLE, id, queue .. '\n' .. (text or '') .. '\n' .. (body or ''))
-  redis.call('ZREM', RESERVED, id)
+  drop_reserved(id, queue)
   forget(id, queue)
 end
 

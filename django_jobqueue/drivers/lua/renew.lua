@@ -7,7 +7,7 @@ for at = 3, #ARGV, 2 do
   if job then
     job.reserved_until = reserved_until
     keep(id, job)
-    redis.call('ZADD', RESERVED, reserved_until, id)
+    put_reserved(id, job)
   else
     lost[#lost + 1] = id
   end

@@ -39,7 +39,7 @@ for index, id in ipairs(ids) do
   job.alone, job.reserved_at, job.reserved_until = #ids == 1 and '1' or '0', reserved_at, reserved_until
   local text = write(job)
   redis.call('HSET', JOBS, id, text)
-  redis.call('ZADD', RESERVED, reserved_until, id)
+  put_reserved(id, job)
   redis.call('ZREM', ready_key(1), taken[index])
   local at = #found
   found[at + 1], found[at + 2], found[at + 3] = id, text, redis.call('HGET', BODIES, id) or ''

@@ -1,7 +1,7 @@
 -- now, channel, then for each reservation: id, token, place, what becomes of it, how many arguments follow, and these.
 -- Returns the positions of those that were still held. Nothing follows from one that was not.
 local now, channel = clock(ARGV[1]), ARGV[2]
-local queues = {}
+local queues, following = {}, {}
 
 local function back(id, job, place, ready_at)
   free(job)
@@ -13,7 +13,8 @@ end
 
 local ends = {}
 
--- It is over; what it returned is kept, when there is something to keep, and the jobs that follow are stored.
+-- It is over; what it returned is kept, when there is something to keep, and the jobs that follow are stored when all
+-- others have ended.
 function ends.remove(id, job, place, first, after)
   local result = ARGV[first]
   if result ~= '' then
@@ -21,7 +22,7 @@ function ends.remove(id, job, place, first, after)
     redis.call('ZADD', EXPIRING, whole(now + tonumber(ARGV[first + 1])), id)
   end
   forget(id, job.queue)
-  for at = first + 2, after - 1, JOB_ARGUMENTS do add(at, now, queues) end
+  for at = first + 2, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
 end
 
 -- Nothing was begun: the attempt and the place are as they were.
@@ -61,11 +62,12 @@ while at <= #ARGV do
   local after = first + tonumber(ARGV[at + 4])
   local job = held(id, ARGV[at + 1])
   if job then
-    redis.call('ZREM', RESERVED, id)
+    drop_reserved(id, job.queue)
     ends[ARGV[at + 3]](id, job, place, first, after)
     ours[#ours + 1] = position
   end
   at, position = after, position + 1
 end
+for _, at in ipairs(following) do add(at, now, queues) end
 tell(channel, queues)
 return ours
