@@ -28,6 +28,7 @@ from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.jobs.records import NewJob
 from django_jobqueue.management.commands import queue_work
 from django_jobqueue.models import FailedJob, Job
+from django_jobqueue.running import notes
 from django_jobqueue.running.options import WorkerOptions
 from tests.edges.commands import Terminal, fail, leave, run, succeed
 from tests.helpers.waiting import wait_until
@@ -271,6 +272,19 @@ def test_what_comes_to_an_end_is_not_started_again(settings: Any, options: dict[
     command.owns_process = True
     nothing = dict.fromkeys(("once", "reload", "noreload", "supervised"))
     assert command.reloads(nothing, WorkerOptions(**options)) is False
+
+
+def test_under_a_supervisor_of_another_release_it_does_nothing_but_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as release:
+        release.setattr(notes, "__version__", "0.0.1")
+        made = notes.Notes.create(tmp_path / "notes", 1)
+    dispatch(succeed)
+    ran = run("queue_work", supervised=str(tmp_path / "notes"))
+    assert (ran.code, ran.out) == (0, "")
+    assert made.found_another_release
+    assert left() == {"ready": 1}
 
 
 def test_a_name_stands_for_the_host() -> None:
