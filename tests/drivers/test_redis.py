@@ -15,8 +15,9 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError, OutOfMemoryError
 
-from django_jobqueue.drivers.redis import HOLD_SECONDS, RedisDriver
-from django_jobqueue.drivers.redis_scripts import SCRIPTS
+from django_jobqueue.drivers.redis import RedisDriver
+from django_jobqueue.drivers.redis.driver import HOLD_SECONDS
+from django_jobqueue.drivers.redis.scripts import SCRIPTS
 from django_jobqueue.jobs.records import Complete, Fail, Release, ReserveLimit
 from django_jobqueue.models import FailedJob
 from tests.drivers.contract import Clock, Store, attempt, ids, new
@@ -32,10 +33,10 @@ def driver() -> Iterator[RedisDriver]:
 
 
 def everything_of(driver: RedisDriver) -> dict[bytes, Any]:
-    """The stored keys of a connection, without its prefix, and how much each holds."""
+    """The keys of a connection that stay, without its prefix, and how much each holds."""
     tag = f"{{{driver.options.prefix}}}".encode()
     sizes = {b"hash": driver.client.hlen, b"zset": driver.client.zcard}
-    keys = driver.client.scan_iter(match=tag.replace(b"[", b"\\[") + b"*")
+    keys = [key for key in driver.client.scan_iter(match=tag + b"*") if driver.client.ttl(key) == -1]
     return {key.removeprefix(tag): sizes[driver.client.type(key)](key) for key in keys}
 
 
@@ -57,7 +58,7 @@ def test_nothing_is_left_of_jobs_that_have_ended(store: Store, driver: RedisDriv
 
 def test_keys_share_one_hash_slot_whatever_the_queue_is_called(driver: RedisDriver) -> None:
     """F91"""
-    keys = driver.keys.of(["mail", "}{", "{other}", "ü"])
+    keys = [*driver.keys.of(["mail", "}{", "{other}", "ü"]), driver.keys.answered("host:1:}{")]
     assert len({key_slot(key.encode()) for key in keys}) == 1
 
 
@@ -137,6 +138,26 @@ def test_what_was_taken_is_registered_in_the_same_step(store: Store, driver: Red
     again = store.take_one()
     assert (again.id, again.attempt) == (job.id, 2)
     assert store.complete(reservation) == set()
+
+
+def test_a_reserve_whose_answer_was_lost_on_its_way_takes_nothing_twice(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client sends a command again on a fresh connection: the first one may have been carried out."""
+    jobs = [new(max_attempts=5) for _ in range(4)]
+    store.push(*jobs)
+    run, lost = SCRIPTS["reserve"].run, [True]
+
+    def again(*given: Any) -> Any:
+        answer = run(*given)
+        return run(*given) if lost and lost.pop() else answer
+
+    monkeypatch.setattr(SCRIPTS["reserve"], "run", again)
+    first = store.take(rows=2)
+    assert [job.id for job in first] == [job.id for job in jobs[:2]]
+    assert ids(store.take()) == ids(jobs[2:])
+    assert {job.attempt for job in first} == {1}
+    assert driver.sizes(now=store.clock.now)["default"].reserved == 4
 
 
 def test_a_reservation_expires_by_its_own_age_and_not_by_the_jobs(store: Store, clock: Clock) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("django_redis", reason="django-redis is not installed")
 
-from django_jobqueue.drivers import redis_news
 from django_jobqueue.drivers.redis import RedisDriver
-from django_jobqueue.drivers.redis_options import RedisOptions
+from django_jobqueue.drivers.redis import news as redis_news
+from django_jobqueue.drivers.redis.options import RedisOptions
 from django_jobqueue.jobs.records import ReserveLimit
 from tests.drivers.contract import new
 from tests.helpers.redis import redis_driver

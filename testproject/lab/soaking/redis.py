@@ -10,7 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from redis.exceptions import RedisError
 
 from django_jobqueue.drivers.redis import RedisDriver
-from django_jobqueue.drivers.redis_form import Keys, read_body, read_form
+from django_jobqueue.drivers.redis.form import Keys, read_body, read_form
 
 from .. import servers
 from .cases import Content, Waiting

@@ -1,8 +1,11 @@
--- now, queue, worker, token, rows, max_attempts, retry_after, seconds, then names and their averages.
--- Returns the moment, whether more may wait, and of each job its id, form and body.
+-- now, queue, worker, token, rows, max_attempts, retry_after, seconds, then names and their averages. The last key is
+-- the worker's own. Returns the moment, whether more may wait, and of each job its id, form and body; nothing when this
+-- very call was answered before, and the answer was lost on its way.
 local now, queue, worker, token = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local rows, most, retry_after = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local seconds = ARGV[8] == 'inf' and math.huge or tonumber(ARGV[8])
+local answered = KEYS[#KEYS]
+if redis.call('GET', answered) == token then return false end
 local averages = {}
 for at = 9, #ARGV, 2 do averages[ARGV[at]] = tonumber(ARGV[at + 1]) end
 
@@ -44,4 +47,5 @@ for index, id in ipairs(ids) do
   local at = #found
   found[at + 1], found[at + 2], found[at + 3] = id, text, redis.call('HGET', BODIES, id) or ''
 end
+if #ids > 0 then redis.call('SET', answered, token, 'PX', math.ceil(retry_after / 1000)) end
 return found

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ..jobs.records import (
+from ...jobs.records import (
     AttemptHistory,
     AttemptRecord,
     JobRecord,
@@ -24,7 +24,7 @@ from ..jobs.records import (
     Reservation,
     ResultRecord,
 )
-from ..jobs.times import from_microseconds, microseconds, to_microseconds
+from ...jobs.times import from_microseconds, microseconds, to_microseconds
 
 VERSION = "1"
 _COMMON = ("jobs", "bodies", "errors", "queues", "reserved", "unreadable", "results", "expiring")
@@ -44,6 +44,10 @@ class Keys:
         self.common = [f"{self._tag}{name}" for name in _COMMON]
         self.jobs, self.bodies, self.errors, self.queues, self.reserved, self.unreadable = self.common[:6]
         self.channel = f"{self._tag}news"
+
+    def answered(self, worker: str) -> str:
+        """Which reserve of a worker was answered last; it goes by itself."""
+        return f"{self._tag}answered:{worker}"
 
     def of(self, queues: Iterable[str]) -> list[str]:
         """KEYS of a script that may touch these queues, the first of which has place 1."""

@@ -11,8 +11,8 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from ..models import FailedJob
-from .redis_options import RedisOptions
+from ...models import FailedJob
+from .options import RedisOptions
 
 OLDEST = (6, 2)
 

@@ -11,7 +11,7 @@ from django.core.cache import InvalidCacheBackendError, caches
 from django_redis.cache import RedisCache
 from django_redis.client import ShardClient
 
-from ..exceptions import InvalidConnection
+from ...exceptions import InvalidConnection
 
 KEYS = ("CACHE", "DATABASE", "PREFIX")
 DEFAULT_CACHE = "default"

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from ..jobs.records import Cause, Complete, NewJob, Release, Rescued, Reservation
-from ..jobs.rescue import unfinished, verdict, verdict_in_hand
-from ..jobs.times import from_microseconds, microseconds
-from .redis_form import Form, Places, job_arguments, write_record, write_result
+from ...jobs.records import Cause, Complete, NewJob, Release, Rescued, Reservation
+from ...jobs.rescue import unfinished, verdict, verdict_in_hand
+from ...jobs.times import from_microseconds, microseconds
+from .form import Form, Places, job_arguments, write_record, write_result
 
 Argument: TypeAlias = str | int
 

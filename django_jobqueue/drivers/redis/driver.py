@@ -6,22 +6,22 @@ ends it by the same token: whatever crashes in between is dealt with when that h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, cast
 from uuid import UUID, uuid4
 
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, connections, router
-from django_redis import get_redis_connection
 from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import RedisError
 
-from ..exceptions import InvalidConnection
-from ..jobs.flows import caught
-from ..jobs.records import (
+from ...exceptions import InvalidConnection
+from ...jobs.flows import caught
+from ...jobs.records import (
     AttemptRecord,
     Cause,
     Complete,
@@ -38,15 +38,15 @@ from ..jobs.records import (
     ResultRecord,
     Settlement,
 )
-from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from ..models import FailedJob, Job
-from .base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Namespace, Waiter, is_ready_at_once, ready_queues
-from .dead_letters import DeadLetterDriver
-from .redis_ends import Argument, Ends, Recovery, in_groups
-from .redis_form import (
+from ...jobs.times import from_microseconds, microseconds, to_microseconds
+from ...models import FailedJob, Job
+from ..base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Namespace, Waiter, is_ready_at_once, ready_queues
+from ..dead_letters import DeadLetterDriver
+from ..transactions import is_conflict
+from .ends import Argument, Ends, Recovery, in_groups
+from .form import (
     Body,
     Form,
-    Keys,
     Places,
     Unreadable,
     job_arguments,
@@ -58,18 +58,14 @@ from .redis_form import (
     reservation,
     result_record,
 )
-from .redis_letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
-from .redis_news import NewsListener
-from .redis_options import RedisOptions
-from .redis_scripts import SCRIPTS
-from .redis_setup import missing_tables, problems, risks
-from .transactions import is_conflict
+from .letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
+from .news import NewsListener
+from .options import RedisOptions
+from .setup import missing_tables, problems, risks
+from .store import PAGE, RedisStore
 
 # How long a job is held while its dead letter is written: after a crash in between it stays away for so long.
 HOLD_SECONDS = 30
-# Of one call, so that no script keeps others waiting for long.
-PAGE = 500
-QUEUES_PER_CALL = 100
 
 
 class RedisDriver(DeadLetterDriver):
@@ -87,9 +83,9 @@ class RedisDriver(DeadLetterDriver):
                 f"The queue connection {alias!r} names the database {self._database!r} for its dead letters, which "
                 "DATABASES lacks."
             )
-        self.keys = Keys(self.options.prefix)
+        self.store = RedisStore(alias, self.options)
+        self.keys = self.store.keys
         self.dead_letters = RedisLetters(alias, self._database)
-        self._made_client: Redis | None = None
         self._listener: NewsListener | None = None
         self._listening = Lock()
 
@@ -107,10 +103,7 @@ class RedisDriver(DeadLetterDriver):
 
     @property
     def client(self) -> Redis:
-        """Of django-redis, for all threads; it connects when it is used."""
-        if self._made_client is None:
-            self._made_client = get_redis_connection(self.options.cache)
-        return self._made_client
+        return self.store.client
 
     # Dispatch
 
@@ -119,17 +112,17 @@ class RedisDriver(DeadLetterDriver):
             return set()
         places = Places()
         arguments = [argument for job in jobs for argument in job_arguments(job, places)]
-        stored = self._run("push", places, [_text(now), self._channel, *arguments])
+        stored = self.store.run("push", places, [_text(now), self._channel, *arguments])
         self._wake(job.queue for job in jobs if is_ready_at_once(job))
         return {jobs[position].id for position in stored}
 
     # A worker's turn
 
     def queues(self) -> list[str]:
-        return sorted(name.decode(errors="replace") for name in cast(list[bytes], self.client.hkeys(self.keys.queues)))
+        return self.store.queues()
 
     def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
-        staged = int(self._run("stage", [queue], [_text(now), self._channel, queue, limit]))
+        staged = int(self.store.run("stage", [queue], [_text(now), self._channel, queue, limit]))
         if staged:
             self._wake([queue])
         return staged
@@ -144,24 +137,13 @@ class RedisDriver(DeadLetterDriver):
         after: Position | None = None,
         now: datetime | None = None,
     ) -> Reserved:
-        """What was taken has left the set of ready jobs, so that ``after`` has nothing to skip."""
-        token = uuid4()
-        averages = [item for pair in limit.averages.items() for item in (pair[0], repr(pair[1]))]
-        _, more, *found = self._run(
-            "reserve",
-            [queue],
-            [
-                _text(now),
-                queue,
-                worker.replace("\n", " "),
-                token.hex,
-                limit.rows,
-                limit.max_attempts,
-                microseconds(retry_after),
-                repr(limit.seconds),
-                *averages,
-            ],
-        )
+        """What was taken has left the set of ready jobs, so that ``after`` has nothing to skip.
+
+        The client sends a call again when its connection was lost; what the first one took goes back then.
+        """
+        while (answer := self._reserve(queue, worker, limit, token := uuid4(), retry_after, now)) is None:
+            self._give_back(partial(_has_token, token.hex), now)
+        _, more, *found = answer
         jobs, unreadable = [], []
         for job_id, text, body in in_groups(3, found):
             try:
@@ -169,15 +151,33 @@ class RedisDriver(DeadLetterDriver):
             except Unreadable:
                 unreadable += [job_id, token.hex]
         if unreadable:
-            self._run("aside", [], unreadable)
+            self.store.run("aside", [], unreadable)
         return Reserved(jobs, more=bool(more) or bool(unreadable))
+
+    def _reserve(
+        self, queue: str, worker: str, limit: ReserveLimit, token: UUID, retry_after: float, now: datetime | None
+    ) -> list[Any] | None:
+        averages = [item for name, seconds in limit.averages.items() for item in (name, repr(seconds))]
+        arguments: list[Argument] = [
+            _text(now),
+            queue,
+            worker.replace("\n", " "),
+            token.hex,
+            limit.rows,
+            limit.max_attempts,
+            microseconds(retry_after),
+            repr(limit.seconds),
+            *averages,
+        ]
+        answer: list[Any] | None = self.store.run("reserve", [queue], arguments, self.keys.answered(worker))
+        return answer
 
     def renew(
         self, reservations: Collection[Reservation], *, retry_after: float, now: datetime | None = None
     ) -> set[UUID]:
         if not reservations:
             return set()
-        lost = self._run("renew", [], [_text(now), microseconds(retry_after), *names_and_tokens(reservations)])
+        lost = self.store.run("renew", [], [_text(now), microseconds(retry_after), *names_and_tokens(reservations)])
         return {UUID(job_id.decode()) for job_id in lost}
 
     def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
@@ -207,7 +207,7 @@ class RedisDriver(DeadLetterDriver):
         if not fails:
             return {}
         reservations = names_and_tokens(item.reservation for item in fails)
-        moment, *found = self._run("hold", [], [_text(now), microseconds(HOLD_SECONDS), *reservations])
+        moment, *found = self.store.run("hold", [], [_text(now), microseconds(HOLD_SECONDS), *reservations])
         valid: dict[UUID, tuple[Form, bytes]] = {}
         for job_id, text, errors in in_groups(3, found):
             form = read_form(job_id, text)
@@ -225,7 +225,7 @@ class RedisDriver(DeadLetterDriver):
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         token = uuid4().hex
-        claimed = self._run("claim", [], [_text(now), microseconds(HOLD_SECONDS), limit, token])
+        claimed = self.store.run("claim", [], [_text(now), microseconds(HOLD_SECONDS), limit, token])
         moment, has_unreadable, *found = claimed
         at = from_microseconds(int(moment))
         forms, unreadable = [], []
@@ -235,7 +235,7 @@ class RedisDriver(DeadLetterDriver):
             except Unreadable:
                 unreadable += [job_id, token]
         if unreadable:
-            self._run("aside", [], unreadable)
+            self.store.run("aside", [], unreadable)
         if has_unreadable or unreadable:
             self._bury_unreadable(at)
         return self._recover(forms, Recovery(max_attempts), at, now)
@@ -250,7 +250,7 @@ class RedisDriver(DeadLetterDriver):
         cause: Cause | None = None,
         now: datetime | None = None,
     ) -> Rescued | None:
-        moment, *found = self._run("hold", [], [_text(now), microseconds(HOLD_SECONDS), job_id.hex, token.hex])
+        moment, *found = self.store.run("hold", [], [_text(now), microseconds(HOLD_SECONDS), job_id.hex, token.hex])
         forms = [read_form(found_id, text) for found_id, text, _errors in in_groups(3, found)]
         how = Recovery(max_attempts, is_in_hand=True, spends=spends, cause=cause)
         rescued = self._recover(forms, how, from_microseconds(int(moment)), now)
@@ -281,7 +281,7 @@ class RedisDriver(DeadLetterDriver):
         return [each for job_id, each in rescued.items() if job_id in ours]
 
     def _dead_job(self, form: Form) -> Job:
-        found, errors = self._parts(form.id, self.keys.bodies, self.keys.errors)
+        found, errors = self.store.parts(form.id, self.keys.bodies, self.keys.errors)
         try:
             body = read_body(found)
         except Unreadable:
@@ -289,25 +289,16 @@ class RedisDriver(DeadLetterDriver):
         return dead_job(form, body, read_errors(errors))
 
     def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:
+        return self._give_back(lambda form: form.worker == worker and form.id not in but, now)
+
+    def _give_back(self, is_meant: Callable[[Form], bool], now: datetime | None) -> int:
+        """Hand back those of all reserved jobs that were never started."""
         ends, seen = Ends(), set()
-        for form in self._reserved():
-            if form.worker == worker and form.id not in but and form.id not in seen:
+        for form in self.store.reserved():
+            if is_meant(form) and form.id not in seen:
                 seen.add(form.id)
                 ends.add(form.id, form.token, form.queue, "hand_back")
         return len(self._end(ends, now))
-
-    def _reserved(self) -> Iterable[Form]:
-        """All reserved jobs, page by page; one may come twice."""
-        cursor = -1
-        while cursor:
-            cursor, pairs = self.client.zscan(self.keys.reserved, max(cursor, 0), count=PAGE)
-            ids = [cast(bytes, member)[:32] for member, _score in pairs]  # and the queue
-            texts = self.client.hmget(self.keys.jobs, ids) if ids else []
-            for job_id, text in zip(ids, texts, strict=True):
-                try:
-                    yield read_form(job_id, cast(bytes | None, text) or b"")
-                except Unreadable:
-                    continue  # a rescue sets it aside
 
     def _bury_unreadable(self, now: datetime) -> None:
         """What scripts have set aside becomes dead letters; after a crash in between it does so again."""
@@ -321,48 +312,30 @@ class RedisDriver(DeadLetterDriver):
 
     def cancel(self, job_id: UUID) -> JobRecord | None:
         try:
-            queue = read_form(job_id.hex.encode(), self._parts(job_id, self.keys.jobs)[0]).queue
+            queue = read_form(job_id.hex.encode(), self.store.parts(job_id, self.keys.jobs)[0]).queue
         except Unreadable:
             return None
-        found = self._run("cancel", [queue], [job_id.hex, queue])
+        found = self.store.run("cancel", [queue], [job_id.hex, queue])
         return job_record(job_id.hex.encode(), found, self.alias) if found else None
 
     def clear(self, queue: str, *, limit: int) -> int:
-        return int(self._run("clear", [queue], [queue, limit]))
+        return int(self.store.run("clear", [queue], [queue, limit]))
 
     def get(self, job_id: UUID) -> JobRecord | None:
-        found = self._parts(job_id, self.keys.jobs, self.keys.bodies, self.keys.errors)
+        found = self.store.parts(job_id, self.keys.jobs, self.keys.bodies, self.keys.errors)
         try:
             return job_record(job_id.hex.encode(), found, self.alias)
         except Unreadable:
             return self.dead_letters.get(job_id)
 
     def peek(self, queue: str, *, limit: int) -> list[JobRecord]:
-        return self._records("peek", queue, limit)
+        return self.store.records("peek", queue, limit)
 
     def waiting(self, queue: str, *, limit: int) -> list[JobRecord]:
-        return self._records("waiting", queue, limit)
-
-    def _records(self, script: str, queue: str, limit: int) -> list[JobRecord]:
-        records = []
-        for job_id, *parts in in_groups(4, self._run(script, [queue], [limit])):
-            try:
-                records.append(job_record(job_id, parts, self.alias))
-            except Unreadable:
-                continue  # a reserve sets it aside
-        return records
+        return self.store.records("waiting", queue, limit)
 
     def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
-        found: dict[str, dict[str, Any]] = {}
-        names = self.queues()
-        for start in range(0, len(names), QUEUES_PER_CALL):
-            page = names[start : start + QUEUES_PER_CALL]
-            moment, *numbers = self._run("sizes", page, [_text(now), *page])
-            for queue, (total, ready, scheduled, oldest) in zip(page, in_groups(4, numbers), strict=True):
-                if total:
-                    waits = max(0, int(moment) - int(oldest)) / 1_000_000 if oldest else None
-                    reserved = total - ready - scheduled
-                    found[queue] = {"ready": ready, "scheduled": scheduled, "reserved": reserved, "oldest": waits}
+        found = self.store.counts(_text(now))
         for queue, count in self.dead_letters.counts().items():
             found.setdefault(queue, {})["failed"] = count
         return {queue: QueueSize(**found[queue]) for queue in sorted(found)}
@@ -378,19 +351,19 @@ class RedisDriver(DeadLetterDriver):
         places = Places()
         arguments = [argument for row in rows for argument in row.arguments(places)]
         if arguments:
-            self._run("push", places, [_text(now), self._channel, *arguments])
+            self.store.run("push", places, [_text(now), self._channel, *arguments])
 
     # Results
 
     def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
-        found = self._run("result", [], [_text(now), job_id.hex])
+        found = self.store.run("result", [], [_text(now), job_id.hex])
         try:
             return result_record(job_id, found, self.alias) if found else None
         except Unreadable:
             return None
 
     def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        return int(self._run("prune", [], [_text(now), limit]))
+        return int(self.store.run("prune", [], [_text(now), limit]))
 
     def problems(self) -> list[str]:
         found = problems(self.client, self.alias, self.options)
@@ -430,8 +403,7 @@ class RedisDriver(DeadLetterDriver):
 
     def close(self) -> None:
         """Sockets that nobody uses just now; the cache of the same alias opens its own anew."""
-        if self._made_client is not None:
-            self._made_client.connection_pool.disconnect(inuse_connections=False)
+        self.store.close()
         connections[self._database].close_if_unusable_or_obsolete()
 
     @property
@@ -439,24 +411,18 @@ class RedisDriver(DeadLetterDriver):
         """Empty where nobody is to be told."""
         return self.keys.channel if self.notifies else ""
 
-    def _run(self, name: str, queues: Iterable[str], arguments: Sequence[Argument]) -> Any:
-        return SCRIPTS[name].run(self.client, self.keys.of(queues), arguments)
-
     def _end(self, ends: Ends, now: datetime | None) -> set[UUID]:
         """Return the ids that were still held."""
         if not ends.ids:
             return set()
-        ours = self._run("settle", ends.places, [_text(now), self._channel, *ends.arguments])
+        ours = self.store.run("settle", ends.places, [_text(now), self._channel, *ends.arguments])
         return {ends.ids[position] for position in ours}
-
-    def _parts(self, job_id: UUID, *keys: str) -> list[bytes]:
-        """Fields of a job, read in one transaction; empty where there are none."""
-        with self.client.pipeline(transaction=True) as pipeline:
-            for key in keys:
-                pipeline.hget(key, job_id.hex)
-            return [value or b"" for value in pipeline.execute()]
 
 
 def _text(now: datetime | None) -> str:
     """For a script, which asks the clock of Redis when there is none."""
     return "" if now is None else str(to_microseconds(now))
+
+
+def _has_token(token: str, form: Form) -> bool:
+    return form.token == token

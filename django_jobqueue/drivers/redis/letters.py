@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from ..jobs.records import AttemptHistory, AttemptRecord, NewJob
-from ..jobs.times import from_microseconds
-from ..models import FailedJob, Job
-from .dead_letters import DeadLetters
-from .redis_form import Body, Form, Places, job_arguments
-from .transactions import own_transaction, repeating
+from ...jobs.records import AttemptHistory, AttemptRecord, NewJob
+from ...jobs.times import from_microseconds
+from ...models import FailedJob, Job
+from ..dead_letters import DeadLetters
+from ..transactions import own_transaction, repeating
+from .form import Body, Form, Places, job_arguments
 
 UNREADABLE_NAME = "unreadable"
-UNREADABLE_CLASS = "django_jobqueue.drivers.redis_form.Unreadable"
+UNREADABLE_CLASS = "django_jobqueue.drivers.redis.form.Unreadable"
 MOST_SHOWN = 100_000
 
 
