@@ -105,7 +105,7 @@ def prepare(definition: Definition, options: Options, args: Sequence[Any], kwarg
 def store(prepared: Prepared) -> Dispatched:
     """Store one job, now or after the commit that it waits for."""
     driver = connections[prepared.connection]
-    alias = _commit_awaited(driver)
+    alias = commit_awaited(driver)
     if alias is None:
         return Dispatched(prepared.job.id, bool(_push(driver, [prepared.job])))
     transaction.on_commit(partial(_push, driver, [prepared.job]), using=alias)
@@ -135,7 +135,7 @@ class _Buffer:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self._awaited = _commit_awaited(driver)
+        self._awaited = commit_awaited(driver)
         self.streams = driver.supports_transactions and self._awaited is None
         self._full: list[list[NewJob]] = []
         self._chunk: list[NewJob] = []
@@ -164,7 +164,7 @@ class _Buffer:
         self._full = []
 
 
-def _commit_awaited(driver: Driver) -> str | None:
+def commit_awaited(driver: Driver) -> str | None:
     """The database whose commit a dispatch must wait for, None when it can be stored at once."""
     alias = get_settings().after_commit
     own = driver.database if driver.supports_transactions else None
