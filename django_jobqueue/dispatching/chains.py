@@ -41,21 +41,28 @@ class Chain:
         PREVIOUS in its arguments stands for the error: a dictionary with ``id``, ``name``, ``exception_class`` and
         ``message`` of the job that failed.
         """
-        return replace(self, catching=_checked(call))
+        return replace(self, catching=checked(call))
 
     def dispatch(self) -> DispatchedChain:
         """Store the chain; raises InvalidPayload, or UnknownJob, for any of its steps before anything is stored."""
-        prepared, ids = self._prepare()
+        prepared, ids = self.prepare()
         return DispatchedChain(ids, store(prepared).stored)
 
     async def adispatch(self) -> DispatchedChain:
         """``dispatch`` for async code, on the thread whose transaction sync code sees."""
         return await sync_to_async(self.dispatch)()
 
-    def _prepare(self) -> tuple[Prepared, tuple[UUID, ...]]:
+    def prepare(self, batch: UUID | None = None) -> tuple[Prepared, tuple[UUID, ...]]:
+        """The first step with the others as its flow, and the ids of all; ``batch`` is the one that it belongs to."""
         first = self.steps[0].prepare()
-        steps = tuple(_step(call) for call in self.steps[1:])
-        flow = Flow(steps, None if self.catching is None else _step(self.catching)).write()
+        steps = tuple(step_of(call) for call in self.steps[1:])
+        elsewhere = [step.connection for step in steps if step.connection != first.connection]
+        if batch is not None and elsewhere:
+            raise InvalidOption(
+                f"A chain in a batch has a step on the connection {elsewhere[0]!r} and one on {first.connection!r}; "
+                "give its steps one connection."
+            )
+        flow = Flow(steps, None if self.catching is None else step_of(self.catching), batch).write()
         limit = get_settings().payload_limit
         if flow is not None and len(flow) > limit:
             raise InvalidPayload(
@@ -73,16 +80,17 @@ def chain(*calls: Call) -> Chain:
     """
     if not calls:
         raise InvalidOption("chain() takes at least one call, such as send_receipt.s(7).")
-    return Chain(tuple(_checked(call) for call in calls))
+    return Chain(tuple(checked(call) for call in calls))
 
 
-def _checked(call: object) -> Call:
+def checked(call: object) -> Call:
     if not isinstance(call, Call):
-        raise InvalidOption(f"A chain takes calls such as send_receipt.s(7), not {call!r}.")
+        raise InvalidOption(f"Chains and batches take calls such as send_receipt.s(7), not {call!r}.")
     return call
 
 
-def _step(call: Call) -> Step:
+def step_of(call: Call) -> Step:
+    """A call that runs later, in whose arguments PREVIOUS may stand."""
     prepared = Call(call.target, with_slots(call.args), with_slots(call.kwargs)).prepare()
     return Step(prepared.connection, prepared.job)
 

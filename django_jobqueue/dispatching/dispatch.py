@@ -118,7 +118,7 @@ def _check_joinable(name: str, connection: str) -> None:
 def store(prepared: Prepared) -> Dispatched:
     """Store one job, now or after the commit that it waits for."""
     driver = connections[prepared.connection]
-    alias = _commit_awaited(driver) if prepared.after_commit else None
+    alias = commit_awaited(driver) if prepared.after_commit else None
     if alias is None:
         return Dispatched(prepared.job.id, bool(_push(driver, [prepared.job])))
     push_after_commit(alias, driver.alias, [prepared.job], partial(_push, driver, [prepared.job]))
@@ -149,7 +149,7 @@ class _Buffer:
 
     def __init__(self, driver: Driver, *, after_commit: bool) -> None:
         self.driver = driver
-        self._awaited = _commit_awaited(driver) if after_commit else None
+        self._awaited = commit_awaited(driver) if after_commit else None
         self.streams = driver.supports_transactions and self._awaited is None
         self._full: list[list[NewJob]] = []
         self._chunk: list[NewJob] = []
@@ -178,7 +178,7 @@ class _Buffer:
         self._full = []
 
 
-def _commit_awaited(driver: Driver) -> str | None:
+def commit_awaited(driver: Driver) -> str | None:
     """The database whose commit a dispatch must wait for, None when it can be stored at once."""
     alias = get_settings().after_commit
     own = driver.database if driver.supports_transactions else None

@@ -16,9 +16,12 @@ from uuid import UUID
 
 from ..jobs.records import (
     AttemptRecord,
+    BatchRecord,
     Cause,
+    ClosedBatch,
     FailedSummary,
     JobRecord,
+    NewBatch,
     NewJob,
     Position,
     QueueSize,
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 STAGE_LIMIT = 500
 RESCUE_LIMIT = 500
 PRUNE_LIMIT = 500
+SWEEP_LIMIT = 100
+CANCEL_LIMIT = 500
 
 
 class Waiter(Protocol):
@@ -61,6 +66,8 @@ class Driver(ABC):
     supports_transactions: ClassVar[bool] = False
     #: Whether a worker of another process sees the same jobs.
     is_shared: ClassVar[bool] = True
+    #: Whether it keeps batches: all methods under "Batches" below.
+    supports_batches: ClassVar[bool] = False
     #: The errors that mean that the store is out of reach or busy, not that the caller erred.
     outages: ClassVar[tuple[type[BaseException], ...]] = ()
     #: Those of them that say that a value can never be stored: repeating is in vain.
@@ -139,6 +146,9 @@ class Driver(ABC):
         What follows a job, and its result, is stored in the same transaction, for those only. A result of an id that
         has one already replaces it, and has with it the errors of the job's failed attempts. A dead letter, here and in
         a rescue, keeps ``flows.uncaught`` of the job's flow, which a retry gives back.
+
+        A member of a batch leaves it, moves on or has failed in the same transaction; a cancel and a clear make members
+        cancelled, and a retry makes one that has failed pending again.
         """
 
     def lock(self, reservation: Reservation) -> bool:
@@ -268,6 +278,39 @@ class Driver(ABC):
         In one short transaction that waits for nobody: any number of processes may prune at once. 0 where the store
         lets results expire by itself.
         """
+        return 0
+
+    # Batches
+
+    def create_batch(self, batch: NewBatch, job_ids: Sequence[UUID], *, now: datetime | None = None) -> None:
+        """Store a batch with its members, whose jobs are pushed afterwards, with its id in their flow."""
+        raise NotImplementedError
+
+    def join_batch(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
+        """Make more jobs members of a batch, before they are pushed; False when it has ended or was cancelled."""
+        raise NotImplementedError
+
+    def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
+        """End a batch that has no pending member, and store its callbacks, in one transaction; None when it has one.
+
+        Exactly one of those who call it for a batch gets the batch.
+        """
+        raise NotImplementedError
+
+    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+        """End batches that a crash has left open, and remove what waits in cancelled ones, ``limit`` of each."""
+        return []
+
+    def get_batch(self, batch_id: UUID) -> BatchRecord | None:
+        """A batch with its numbers, None when there is none."""
+        return None
+
+    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+        """Mark an open batch as cancelled, and remove at most ``limit`` of its jobs that wait; return how many."""
+        raise NotImplementedError
+
+    def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        """Delete batches that ended ``older_than`` seconds ago, at most ``limit``; as ``prune_results``."""
         return 0
 
     # Waiting

@@ -27,18 +27,21 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import Count, F, Min, QuerySet
 
 from ..exceptions import InvalidConnection
-from ..jobs.flows import caught
+from ..jobs.flows import batch_of, caught
 from ..jobs.records import (
     READY,
     RESERVED,
     SCHEDULED,
     AttemptHistory,
     AttemptRecord,
+    BatchRecord,
     Candidate,
     Cause,
+    ClosedBatch,
     Complete,
     Fail,
     JobRecord,
+    NewBatch,
     NewJob,
     Position,
     QueueSize,
@@ -52,10 +55,22 @@ from ..jobs.records import (
 )
 from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from ..models import FailedJob, Job, Result
+from ..models import Batch, BatchMember, FailedJob, Job, Result
+from ..models.batch import CANCELLED
+from ..models.batch import FAILED as MEMBER_FAILED
 from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
 from . import postgresql
-from .base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Waiter, is_ready_at_once, ready_queues
+from .base import (
+    CANCEL_LIMIT,
+    PRUNE_LIMIT,
+    RESCUE_LIMIT,
+    STAGE_LIMIT,
+    SWEEP_LIMIT,
+    Waiter,
+    is_ready_at_once,
+    ready_queues,
+)
+from .batches import Batches
 from .dead_letters import DeadLetterDriver, DeadLetters
 from .expressions import force_index, start_behind
 from .hints import Hints
@@ -102,6 +117,7 @@ _NEXT_QUEUE_SQL = "SELECT MIN(queue) FROM django_jobqueue_job WHERE queue > %s"
 
 class DatabaseDriver(DeadLetterDriver):
     supports_transactions: ClassVar[bool] = True
+    supports_batches: ClassVar[bool] = True
     #: Whether a database may do in one statement what the portable form does in several.
     uses_vendor_forms = True
     # DatabaseError itself is what SQLite raises for a file that is damaged.
@@ -123,6 +139,7 @@ class DatabaseDriver(DeadLetterDriver):
         self.dead_letters = DeadLetters(alias, self._database)
         self.ledger = Ledger(self._database)
         self.results = Results(alias, self._database)
+        self.batches = Batches(alias, self._database)
         self._hints = Hints(self._database, self.wake_listeners)
         self._listener: Listener | None = None
         self._listening = Lock()
@@ -397,7 +414,7 @@ class DatabaseDriver(DeadLetterDriver):
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
         def end() -> set[UUID]:
             if alone is not None:
-                return self._delete_owned(alone[1], alone[0])
+                return self._delete_members(*alone) if alone[2] else self._delete_owned(alone[1], alone[0])
             completed = [item for item in settlements if isinstance(item, Complete)]
             others = [item for item in settlements if not isinstance(item, Complete)]
             with own_transaction(self._database):
@@ -412,6 +429,7 @@ class DatabaseDriver(DeadLetterDriver):
                 # By token too: a stale reservation may come with the valid one of the same job.
                 ended = [item for item in completed if _key(item.reservation) in deleted]
                 follow = [job for item in ended for job in item.then]
+                self._leave_batches([item for item in ended if item.batch is not None])
                 results = [(item.reservation, item.result) for item in ended if item.result is not None]
                 if results:
                     self.results.add([(held, result, histories[held.id]) for held, result in results], now)
@@ -428,17 +446,35 @@ class DatabaseDriver(DeadLetterDriver):
         self._tell(ready_queues(item for item in settlements if item.reservation.id in owned))
         return owned
 
-    def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[UUID, list[UUID]] | None:
-        """The token and ids of jobs that one DELETE settles, which needs no transaction around it."""
+    def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[UUID, list[UUID], list[UUID]] | None:
+        """The token, the ids, and those of members of batches, of jobs that one DELETE settles.
+
+        Without members it needs no transaction around it.
+        """
         tokens = {item.reservation.token for item in settlements}
         is_plain = all(isinstance(item, Complete) and not item.then and item.result is None for item in settlements)
         if not is_plain or len(tokens) != 1 or not self._returns_deleted:
             return None
-        return tokens.pop(), sorted(item.reservation.id for item in settlements)
+        members = [item.reservation.id for item in settlements if not isinstance(item, Release) and item.batch]
+        return tokens.pop(), sorted(item.reservation.id for item in settlements), members
+
+    def _delete_members(self, token: UUID, ids: list[UUID], members: list[UUID]) -> set[UUID]:
+        with own_transaction(self._database):
+            owned = self._delete_owned(ids, token)
+            self.batches.leave([job_id for job_id in members if job_id in owned])
+            return owned
 
     def _histories(self, ids: list[UUID]) -> dict[UUID, str]:
         """The stored errors of jobs, as text."""
         return dict(self._jobs.filter(id__in=ids).values_list("id", "errors")) if ids else {}
+
+    def _leave_batches(self, ended: Collection[Complete]) -> None:
+        leaving = [item.reservation.id for item in ended if not item.then]
+        if leaving:
+            self.batches.leave(leaving)
+        for item in ended:
+            if item.then:
+                self.batches.move(item.reservation.id, item.then[0].id)
 
     def _settle_unfinished(self, item: Release | Fail, now: datetime | None) -> bool:
         held = item.reservation
@@ -448,6 +484,8 @@ class DatabaseDriver(DeadLetterDriver):
         if isinstance(item, Fail):
             self.dead_letters.add([(job, item.record)], now)
             self._jobs.filter(id=job.id).delete()
+            if item.batch is not None:
+                self.batches.mark([job.id], MEMBER_FAILED)
             return True
         changes: dict[str, Any] = dict(_UNRESERVED)
         if item.record is None:
@@ -522,12 +560,16 @@ class DatabaseDriver(DeadLetterDriver):
     ) -> Rescued:
         record = unfinished(job.attempts, job.worker, job.reserved_at or job.ready_at, moment, cause)
         then: tuple[NewJob, ...] = ()
+        batch: UUID | None = None
         if decision == "dead_letter":
             self.dead_letters.add([(job, record)], now)
             self._jobs.filter(id=job.id).delete()
             then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, record)
             if then:
                 self._insert(then, now)
+            batch = batch_of(job.flow)
+            if batch is not None:
+                self.batches.mark([job.id], MEMBER_FAILED)
         else:
             changes = {
                 **_UNRESERVED,
@@ -550,6 +592,7 @@ class DatabaseDriver(DeadLetterDriver):
             record=None if decision == "give_back" else record,
             dead_lettered=decision == "dead_letter",
             then=then,
+            batch=batch,
         )
 
     def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:
@@ -604,6 +647,8 @@ class DatabaseDriver(DeadLetterDriver):
                 if job is None:
                     return None
                 self._jobs.filter(id=job.id).delete()
+                if job.flow is not None:
+                    self.batches.mark([job.id], CANCELLED)
                 return self._job_record(job)
 
         return repeating(self._database, remove)
@@ -612,6 +657,7 @@ class DatabaseDriver(DeadLetterDriver):
         def remove() -> int:
             with own_transaction(self._database):
                 ids = self._locked_ids(self._jobs.filter(queue=queue).exclude(state=RESERVED).order_by("id"), limit)
+                self.batches.mark(ids, CANCELLED)
                 return self._jobs.filter(id__in=ids).delete()[0]
 
         return repeating(self._database, remove)
@@ -663,6 +709,69 @@ class DatabaseDriver(DeadLetterDriver):
     def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         return self.results.prune(limit, now)
 
+    # Batches
+
+    def create_batch(self, batch: NewBatch, job_ids: Sequence[UUID], *, now: datetime | None = None) -> None:
+        self.batches.create(batch, job_ids, now)
+
+    def join_batch(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
+        return self.batches.join(batch_id, job_ids)
+
+    def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
+        def look() -> bool:
+            with own_look(self._database):
+                return bool(self.batches.pending(batch_id).values("job_id")[:1])
+
+        def close() -> ClosedBatch | None:
+            with own_transaction(self._database):
+                closed = self.batches.close(batch_id, now)
+                if closed is None:
+                    return None
+                record, then = closed
+                if then:
+                    self._insert(then, now)
+                return ClosedBatch(record, then)
+
+        if repeating(self._database, look):
+            return None
+        closed = repeating(self._database, close)
+        if closed is not None:
+            self._tell({job.queue for job in closed.then if is_ready_at_once(job)})
+        return closed
+
+    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+        def cancelled() -> list[UUID]:
+            with own_look(self._database):
+                return self.batches.cancelled_and_open(limit)
+
+        def over() -> list[UUID]:
+            with own_look(self._database):
+                return self.batches.over(limit)
+
+        for batch_id in repeating(self._database, cancelled):
+            self.cancel_batch(batch_id, now=now)
+        closed = [self.close_batch(batch_id, now=now) for batch_id in repeating(self._database, over)]
+        return [batch for batch in closed if batch is not None]
+
+    def get_batch(self, batch_id: UUID) -> BatchRecord | None:
+        return self.batches.get(batch_id)
+
+    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+        members = self.batches.pending(batch_id).values("job_id")
+        waiting = self._jobs.filter(id__in=members).exclude(state=RESERVED).order_by("id")
+
+        def remove() -> int:
+            with own_transaction(self._database):
+                self.batches.note_cancelled(batch_id, now)
+                ids = self._locked_ids(waiting, limit)
+                self.batches.mark(ids, CANCELLED)
+                return self._jobs.filter(id__in=ids).delete()[0]
+
+        return repeating(self._database, remove)
+
+    def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return self.batches.prune(older_than, limit, now)
+
     def problems(self) -> list[str]:
         connection = connections[self._database]
         if connection.vendor == "sqlite" and connection.settings_dict["NAME"] == ":memory:":
@@ -675,7 +784,7 @@ class DatabaseDriver(DeadLetterDriver):
                 tables = connection.introspection.table_names(cursor)
         except self.outages as error:
             return [f"The database {self._database!r} is not reachable: {' '.join(str(error).split())}"]
-        if not {model._meta.db_table for model in (Job, FailedJob, Result)} <= set(tables):
+        if not {model._meta.db_table for model in (Job, FailedJob, Result, Batch, BatchMember)} <= set(tables):
             option = "" if self._database == DEFAULT_DB_ALIAS else f" --database {self._database}"
             return [
                 f"The tables of django_jobqueue are missing in the database {self._database!r}; "

@@ -1,24 +1,29 @@
-"""The rest of a chain, which travels with the job whose turn it is: as text in its row, and so in its transactions.
+"""What follows a job, which travels with it: as text in its row, and so in its transactions.
 
 A step that has its turn is a job with the steps behind it as its ``flow``. Completing it stores the next step; making
 it a dead letter stores the chain's catch, once, and keeps the steps, so that a retry goes on with them. A step of
 another connection cannot be stored in the same transaction: a relay is, a job of its own that carries it over there.
+
+The flow of a member of a batch has the batch's id. A chain is one member, whichever of its steps has its turn.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ..exceptions import InvalidPayload
 from .ids import new_job_id
 from .payloads import FORMAT, encode, encode_result, fill, fill_in_vain, has_slot
-from .records import AttemptRecord, NewJob, Reservation
+from .records import AttemptRecord, BatchRecord, NewJob, Reservation
 from .times import from_microseconds, to_microseconds
 
 RELAY = "django_jobqueue.relay"
+# The flow of a batch's member is as long at most, and the same for all of them: read once.
+SHORT = 64
 # A store may be away for hours: with the default backoff these attempts take more than a day.
 RELAY_ATTEMPTS = 40
 
@@ -32,10 +37,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What follows a job: ``steps`` one after the other, and ``catch`` when one of them, or the job, fails for good."""
+    """What follows a job: ``steps`` one after the other, and ``catch`` when one of them, or the job, fails for good.
+
+    ``batch`` is the id of the batch of which the job is a member.
+    """
 
     steps: tuple[Step, ...] = ()
     catch: Step | None = None
+    batch: UUID | None = None
 
     @property
     def asks_for_result(self) -> bool:
@@ -43,12 +52,14 @@ class Flow:
 
     def write(self) -> str | None:
         """The text that is stored with a job; None when nothing follows."""
-        if not self.steps and self.catch is None:
-            return None
-        body: dict[str, Any] = {"steps": [write_step(step) for step in self.steps]}
+        body: dict[str, Any] = {}
+        if self.steps:
+            body["steps"] = [write_step(step) for step in self.steps]
         if self.catch is not None:
             body["catch"] = write_step(self.catch)
-        return json.dumps(body, separators=(",", ":"))
+        if self.batch is not None:
+            body["batch"] = self.batch.hex
+        return json.dumps(body, separators=(",", ":")) if body else None
 
     def after(self, held: Reservation, result: str, error: str, limit: int) -> tuple[NewJob, ...]:
         """What is stored when the job succeeds; ``result`` is JSON text, empty where ``error`` says why there is none.
@@ -66,13 +77,24 @@ class Flow:
 def read(text: str | None) -> Flow:
     """Stored text; raises InvalidPayload for text that is no flow."""
     if text is None:
-        return Flow()
+        return _NOTHING
+    return _read_again(text) if len(text) <= SHORT else _read(text)
+
+
+def _read(text: str) -> Flow:
     try:
         body = json.loads(text)
-        catch = body.get("catch")
-        return Flow(tuple(map(read_step, body["steps"])), None if catch is None else read_step(catch))
+        catch, batch = body.get("catch"), body.get("batch")
+        return Flow(
+            tuple(map(read_step, body.get("steps", ()))),
+            None if catch is None else read_step(catch),
+            None if batch is None else UUID(batch),
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidPayload(f"The stored chain of the job cannot be read: {error!r}.") from None
+
+
+_read_again = lru_cache(maxsize=64)(_read)
 
 
 def caught(
@@ -92,6 +114,54 @@ def uncaught(flow: str | None) -> str | None:
         return None
     found = _readable(flow)
     return flow if found.catch is None else replace(found, catch=None).write()
+
+
+def batch_of(flow: str | None) -> UUID | None:
+    """The batch of which a job with this flow is a member, None without and for text that cannot be read."""
+    return None if flow is None else _readable(flow).batch
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What is stored when a batch ends: after success, after a failure, and in any case."""
+
+    then: Step | None = None
+    catch: Step | None = None
+    finally_: Step | None = None
+
+    def write(self) -> str:
+        body = {kind: write_step(step) for kind, step in self._steps().items() if step is not None}
+        return json.dumps(body, separators=(",", ":"))
+
+    def at_the_end(self, batch: BatchRecord) -> tuple[NewJob, ...]:
+        """The jobs of a batch that has ended, with its numbers in their slots."""
+        is_success = not batch.cancelled_at and not batch.cancelled and (batch.allow_failures or not batch.failed)
+        numbers = {
+            "id": batch.id,
+            "name": batch.name,
+            "total": batch.total,
+            "done": batch.done,
+            "failed": batch.failed,
+            "cancelled": batch.cancelled,
+        }
+        result = encode_result(numbers, _NO_LIMIT)
+        chosen = (self.then if is_success else None, self.catch if batch.failed else None, self.finally_)
+        return tuple(
+            _here(_filled(step, result, "", _NO_LIMIT), batch.connection, step.job.queue, step.job.rank)
+            for step in chosen
+            if step is not None
+        )
+
+    def _steps(self) -> dict[str, Step | None]:
+        return {"then": self.then, "catch": self.catch, "finally_": self.finally_}
+
+
+def read_callbacks(text: str) -> Callbacks:
+    """Stored callbacks; a batch whose text cannot be read ends all the same, and calls nobody."""
+    try:
+        return Callbacks(**{kind: read_step(step) for kind, step in json.loads(text).items()})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Callbacks()
 
 
 def write_step(step: Step) -> dict[str, Any]:
@@ -150,5 +220,6 @@ def _here(step: Step, connection: str, queue: str, rank: int) -> NewJob:
     )
 
 
+_NOTHING = Flow()
 _NO_DEFAULT = object()
 _NO_LIMIT = 2**62  # for what was within the limit when it was dispatched, and an error, which is short

@@ -32,7 +32,7 @@ from .memory import MemoryLimit
 from .notes import Page
 from .options import EVERY_QUEUE, WorkerOptions, WorkerStats
 from .outages import StoreHealth
-from .rescuing import rescue
+from .rescuing import rescue, sweep
 from .restarting import Restart
 from .stopping import Stopping
 from .surroundings import Surroundings, refresh_connections
@@ -43,6 +43,9 @@ logger = logging.getLogger("django_jobqueue")
 RESCUE_INTERVAL = 1.0
 # Expired results are not found any more, and only take room; while there are many, a chunk with each rescue.
 PRUNE_INTERVAL = 60.0
+# Only after a crash is there something to sweep up, or after a cancel.
+SWEEP_INTERVAL = 5.0
+BATCHES_KEPT = 7 * 86_400.0
 # Longer than hints are held back after one that was given.
 LOOK_AGAIN_SECONDS = 0.01
 # Where no hint tells of a job, others often follow the one that polling found: the pauses begin here, and double.
@@ -112,7 +115,7 @@ class Worker:
             for driver in self.drivers
         }
         self._listened: list[Driver] = []
-        self._rescue_at = self._prune_at = self._stage_at = self._woken_at = 0.0
+        self._rescue_at = self._sweep_at = self._prune_at = self._stage_at = self._woken_at = 0.0
         self._poll = self.options.sleep
         self._was_woken = False
         self._turned_at = time.monotonic()
@@ -298,6 +301,11 @@ class Worker:
         for driver in self._reachable():
             with self._health[driver.alias].reaching():
                 rescue(driver, self.options.max_attempts, None)
+        if now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
+            for driver in self._reachable():
+                with self._health[driver.alias].reaching():
+                    sweep(driver)
         if now >= self._prune_at:
             self._prune(now)
 
@@ -306,6 +314,7 @@ class Worker:
         for driver in self._reachable():
             with self._health[driver.alias].reaching():
                 pruned = max(pruned, driver.prune_results(limit=PRUNE_LIMIT))
+                pruned = max(pruned, driver.prune_batches(older_than=BATCHES_KEPT, limit=PRUNE_LIMIT))
         if pruned < PRUNE_LIMIT:
             self._prune_at = now + PRUNE_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
 
