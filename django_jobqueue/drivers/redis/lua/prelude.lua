@@ -38,6 +38,10 @@ local function write(job)
   }, ' ') .. '\n' .. job.queue .. '\n' .. job.name .. '\n' .. job.worker
 end
 
+-- A server that is full refuses what may need memory, unless the script has written something by then. Dispatches are
+-- refused; what moves jobs on, and out, must go on.
+local function go_on_when_full() redis.call('ZREM', RESERVED, '') end
+
 -- One call of Redis for many arguments; Lua's stack holds a little less than 8000.
 local LONGEST_CALL = 4000
 local function call_for(name, key, arguments)

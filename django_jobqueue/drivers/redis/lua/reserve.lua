@@ -6,6 +6,7 @@ local rows, most, retry_after = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(A
 local seconds = ARGV[8] == 'inf' and math.huge or tonumber(ARGV[8])
 local answered = KEYS[#KEYS]
 if redis.call('GET', answered) == token then return false end
+go_on_when_full()
 local averages = {}
 for at = 9, #ARGV, 2 do averages[ARGV[at]] = tonumber(ARGV[at + 1]) end
 

@@ -1,6 +1,7 @@
 -- now, channel, then for each reservation: id, token, place, what becomes of it, how many arguments follow, and these.
 -- Returns the positions of those that were still held. Nothing follows from one that was not.
 local now, channel = clock(ARGV[1]), ARGV[2]
+go_on_when_full()
 local queues, following = {}, {}
 local gone, members, removed, fewer = {}, {}, {}, {}
 
