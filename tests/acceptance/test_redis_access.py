@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,9 +18,9 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from django_jobqueue.drivers.redis import RedisDriver
-from django_jobqueue.jobs.records import Complete, ReserveLimit
+from django_jobqueue.jobs.records import Complete, Fail, Release, ReserveLimit
 from lab.servers import Redis, free_port
-from tests.drivers.contract import new
+from tests.drivers.contract import attempt, new
 from tests.helpers.servers import private_redis
 from tests.helpers.waiting import wait_until
 
@@ -78,6 +79,30 @@ def test_a_user_with_the_documented_rights_can_work(server: Redis, settings: Any
 def master(port: int) -> str:
     """The name that one Sentinel gives it: django-redis keeps one pool for each name in a process."""
     return f"shop-{port}"
+
+
+def test_a_full_server_refuses_dispatches_and_lets_workers_go_on(server: Redis, settings: Any) -> None:
+    """F92"""
+    driver = driver_on(settings, LOCATION=f"redis://127.0.0.1:{server.port}/0", OPTIONS={"SOCKET_TIMEOUT": 10})
+    limit = ReserveLimit(rows=9, max_attempts=3)
+    driver.push([new(payload="x" * 100_000, max_attempts=9) for _ in range(9)])
+    waits = new(delay=3600)
+    driver.push([waits])
+    server.execute("CONFIG SET maxmemory 1")
+    with pytest.raises(driver.outages, match="maxmemory"):
+        driver.push([new()])
+    assert driver.get(waits.id) is not None
+    first, *others = driver.reserve("default", "w1", limit, retry_after=90).jobs
+    assert driver.renew([first, *others], retry_after=90) == set()
+    assert driver.stage("default", now=datetime.now(UTC) + timedelta(hours=2)) == 1
+    record = attempt()
+    assert len(driver.settle([Release(first, 0, record), Complete(others[0], (new(),)), Fail(others[1], record)])) == 3
+    assert len(driver.hand_back(others[2:])) == 6
+    driver.reserve("default", "w1", limit, retry_after=0.001)
+    assert driver.rescue(max_attempts=9, now=datetime.now(UTC) + timedelta(hours=3))
+    server.execute("CONFIG SET maxmemory 0")
+    driver.push([new()])
+    driver.close()
 
 
 @pytest.fixture

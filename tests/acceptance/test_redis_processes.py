@@ -92,6 +92,17 @@ def test_what_a_killed_worker_held_runs_again_and_kills_nobody_else(processes: P
     assert driver.failed_count() == 0
 
 
+def test_a_supervisor_gives_back_at_once_what_a_killed_process_held(processes: Processes, driver: Any) -> None:
+    processes.settings["JOBQUEUE"]["RETRY_AFTER"] = 3600
+    act.using(priority=1).dispatch("deadly", "die once")
+    dispatch_many(act.s(number) for number in range(30))
+    supervisor = processes.worker("--processes=2")
+    wait_for_runs(processes.marks, 31)
+    wait_until(lambda: driver.queues() == [], "no job is left")
+    assert supervisor.stop() == 0
+    assert processes.marks.count("started", "deadly") == 2
+
+
 def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
     processes: Processes, driver: Any, module_server: Redis
 ) -> None:

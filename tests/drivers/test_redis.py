@@ -13,7 +13,7 @@ from django.db import DatabaseError
 pytest.importorskip("django_redis", reason="django-redis is not installed")
 
 from redis.crc import key_slot
-from redis.exceptions import ConnectionError, OutOfMemoryError
+from redis.exceptions import ConnectionError
 
 from django_jobqueue.drivers.redis import RedisDriver
 from django_jobqueue.drivers.redis.driver import HOLD_SECONDS
@@ -456,17 +456,6 @@ def test_the_caches_own_prefix_and_serializer_leave_jobs_alone(
     job = store.dispatch()
     same = RedisDriver("default", {"CACHE": "redis", "PREFIX": driver.options.prefix})
     assert same.get(job.id) == driver.get(job.id)
-
-
-def test_a_full_server_refuses_a_dispatch_by_an_error(driver: RedisDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F92: what the server answers then is an error of its own, which nothing here swallows."""
-
-    def full(*given: Any) -> Any:
-        raise OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
-
-    monkeypatch.setattr(driver.client, "evalsha", full)
-    with pytest.raises(driver.outages):
-        driver.push([new()])
 
 
 def test_dead_letters_are_rows_of_the_connections_own(store: Store, driver: RedisDriver) -> None:

@@ -281,7 +281,7 @@ class RedisDriver(DeadLetterDriver):
         return [each for job_id, each in rescued.items() if job_id in ours]
 
     def _dead_job(self, form: Form) -> Job:
-        found, errors = self.store.parts(form.id, self.keys.bodies, self.keys.errors)
+        _, found, errors = self.store.parts(form.id)
         try:
             body = read_body(found)
         except Unreadable:
@@ -312,7 +312,7 @@ class RedisDriver(DeadLetterDriver):
 
     def cancel(self, job_id: UUID) -> JobRecord | None:
         try:
-            queue = read_form(job_id.hex.encode(), self.store.parts(job_id, self.keys.jobs)[0]).queue
+            queue = job_record(job_id.hex.encode(), self.store.parts(job_id), self.alias).queue
         except Unreadable:
             return None
         found = self.store.run("cancel", [queue], [job_id.hex, queue])
@@ -322,7 +322,7 @@ class RedisDriver(DeadLetterDriver):
         return int(self.store.run("clear", [queue], [queue, limit]))
 
     def get(self, job_id: UUID) -> JobRecord | None:
-        found = self.store.parts(job_id, self.keys.jobs, self.keys.bodies, self.keys.errors)
+        found = self.store.parts(job_id)
         try:
             return job_record(job_id.hex.encode(), found, self.alias)
         except Unreadable:

@@ -21,6 +21,7 @@ NAMES = (
     "cancel",
     "claim",
     "clear",
+    "get",
     "hold",
     "peek",
     "prune",

@@ -1,6 +1,7 @@
 -- now, lease, limit, token: take expired reservations over, so that their worker can no longer settle them.
 -- Returns the moment, how many entries could not be read, and of each job its id and form.
 local now = clock(ARGV[1])
+go_on_when_full()
 local reserved_until, found = whole(now + tonumber(ARGV[2])), {whole(now), 0}
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', RESERVED, '-inf', whole(now), 'LIMIT', 0, ARGV[3])) do
   local id, queue = string.sub(name, 1, 32), string.sub(name, 33)

@@ -1,6 +1,7 @@
 -- now, lease, ids and tokens: hold on at least so long to what is about to be written down elsewhere.
 -- Returns the moment, and of each that is still held its id, form and errors.
 local now = clock(ARGV[1])
+go_on_when_full()
 local least, found = now + tonumber(ARGV[2]), {whole(now)}
 for at = 3, #ARGV, 2 do
   local id = ARGV[at]

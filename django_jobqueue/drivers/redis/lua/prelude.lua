@@ -38,6 +38,28 @@ local function write(job)
   }, ' ') .. '\n' .. job.queue .. '\n' .. job.name .. '\n' .. job.worker
 end
 
+-- A server that is full refuses what may need memory, unless the script has written something by then. Dispatches are
+-- refused; what moves jobs on, and out, must go on.
+local function go_on_when_full() redis.call('ZREM', RESERVED, '') end
+
+-- One call of Redis for many arguments; Lua's stack holds a little less than 8000.
+local LONGEST_CALL = 4000
+local function call_for(name, key, arguments)
+  for first = 1, #arguments, LONGEST_CALL do
+    redis.call(name, key, unpack(arguments, first, math.min(first + LONGEST_CALL - 1, #arguments)))
+  end
+end
+
+-- The fields of many ids, false where there is none.
+local function fields(key, ids)
+  local found = {}
+  for first = 1, #ids, LONGEST_CALL do
+    local last = math.min(first + LONGEST_CALL - 1, #ids)
+    for index, value in ipairs(redis.call('HMGET', key, unpack(ids, first, last))) do found[first + index - 1] = value end
+  end
+  return found
+end
+
 local function find(id) return read(redis.call('HGET', JOBS, id)) end
 local function keep(id, job) redis.call('HSET', JOBS, id, write(job)) end
 
@@ -47,8 +69,11 @@ local function put_ready(place, id, job) redis.call('ZADD', ready_key(place), jo
 local function put_scheduled(place, id, job) redis.call('ZADD', scheduled_key(place), job.available_at, id) end
 
 -- Of what is reserved the queue is known although its form may be unreadable.
-local function put_reserved(id, job) redis.call('ZADD', RESERVED, job.reserved_until, id .. job.queue) end
-local function drop_reserved(id, queue) redis.call('ZREM', RESERVED, id .. queue) end
+local function reserved_member(id, queue) return id .. queue end
+local function put_reserved(id, job)
+  redis.call('ZADD', RESERVED, job.reserved_until, reserved_member(id, job.queue))
+end
+local function drop_reserved(id, queue) redis.call('ZREM', RESERVED, reserved_member(id, queue)) end
 
 local function free(job)
   job.token, job.worker, job.alone, job.reserved_at, job.reserved_until = '', '', '0', '', ''

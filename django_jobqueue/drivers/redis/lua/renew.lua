@@ -1,5 +1,6 @@
 -- now, retry_after, ids and tokens. Returns the ids that are no longer held.
 local now = clock(ARGV[1])
+go_on_when_full()
 local reserved_until, lost = whole(now + tonumber(ARGV[2])), {}
 for at = 3, #ARGV, 2 do
   local id = ARGV[at]

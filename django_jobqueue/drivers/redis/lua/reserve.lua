@@ -6,15 +6,19 @@ local rows, most, retry_after = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(A
 local seconds = ARGV[8] == 'inf' and math.huge or tonumber(ARGV[8])
 local answered = KEYS[#KEYS]
 if redis.call('GET', answered) == token then return false end
+go_on_when_full()
 local averages = {}
 for at = 9, #ARGV, 2 do averages[ARGV[at]] = tonumber(ARGV[at + 1]) end
 
 local members = redis.call('ZRANGE', ready_key(1), 0, rows - 1)
+local names = {}
+for index, name in ipairs(members) do names[index] = string.sub(name, 18) end
+local texts = fields(JOBS, names)
 local ids, jobs, taken, spent, ended = {}, {}, {}, 0, false
 local strays = 0
-for _, name in ipairs(members) do
-  local id = string.sub(name, 18)
-  local job = find(id)
+for index, name in ipairs(members) do
+  local id = names[index]
+  local job = read(texts[index])
   if not (job and job.state == 'ready' and job.queue == queue) then
     redis.call('ZREM', ready_key(1), name)
     if not job then set_aside(#id > 0 and id or name, queue) end
@@ -36,16 +40,18 @@ end
 local more = strays > 0 or #ids > 0 and (#members == rows or #ids < #members)
 local found = {whole(now), more and 1 or 0}
 local reserved_at, reserved_until = whole(now), whole(now + retry_after)
+local bodies, forms, scores = fields(BODIES, ids), {}, {}
 for index, id in ipairs(ids) do
   local job = jobs[index]
   job.state, job.attempts, job.worker, job.token = 'reserved', job.attempts + 1, worker, token
   job.alone, job.reserved_at, job.reserved_until = #ids == 1 and '1' or '0', reserved_at, reserved_until
-  local text = write(job)
-  redis.call('HSET', JOBS, id, text)
-  put_reserved(id, job)
-  redis.call('ZREM', ready_key(1), taken[index])
-  local at = #found
-  found[at + 1], found[at + 2], found[at + 3] = id, text, redis.call('HGET', BODIES, id) or ''
+  local text, at = write(job), 2 * index - 1
+  forms[at], forms[at + 1] = id, text
+  scores[at], scores[at + 1] = reserved_until, reserved_member(id, queue)
+  found[3 * index], found[3 * index + 1], found[3 * index + 2] = id, text, bodies[index] or ''
 end
+call_for('HSET', JOBS, forms)
+call_for('ZADD', RESERVED, scores)
+call_for('ZREM', ready_key(1), taken)
 if #ids > 0 then redis.call('SET', answered, token, 'PX', math.ceil(retry_after / 1000)) end
 return found

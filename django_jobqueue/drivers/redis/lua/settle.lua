@@ -1,7 +1,9 @@
 -- now, channel, then for each reservation: id, token, place, what becomes of it, how many arguments follow, and these.
 -- Returns the positions of those that were still held. Nothing follows from one that was not.
 local now, channel = clock(ARGV[1]), ARGV[2]
+go_on_when_full()
 local queues, following = {}, {}
+local gone, members, removed, fewer = {}, {}, {}, {}
 
 local function back(id, job, place, ready_at)
   free(job)
@@ -21,7 +23,8 @@ function ends.remove(id, job, place, first, after)
     redis.call('HSET', RESULTS, id, result .. '\n' .. (redis.call('HGET', ERRORS, id) or ''))
     redis.call('ZADD', EXPIRING, whole(now + tonumber(ARGV[first + 1])), id)
   end
-  forget(id, job.queue)
+  gone[id], removed[#removed + 1] = true, id
+  fewer[job.queue] = (fewer[job.queue] or 0) + 1
   for at = first + 2, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
 end
 
@@ -60,14 +63,17 @@ local ours, at, position = {}, 3, 0
 while at <= #ARGV do
   local id, place, first = ARGV[at], tonumber(ARGV[at + 2]), at + 5
   local after = first + tonumber(ARGV[at + 4])
-  local job = held(id, ARGV[at + 1])
+  local job = not gone[id] and held(id, ARGV[at + 1])
   if job then
-    drop_reserved(id, job.queue)
+    members[#members + 1] = reserved_member(id, job.queue)
     ends[ARGV[at + 3]](id, job, place, first, after)
     ours[#ours + 1] = position
   end
   at, position = after, position + 1
 end
+call_for('ZREM', RESERVED, members)
+for _, key in ipairs({JOBS, BODIES, ERRORS}) do call_for('HDEL', key, removed) end
+for queue, less in pairs(fewer) do count(queue, -less) end
 for _, at in ipairs(following) do add(at, now, queues) end
 tell(channel, queues)
 return ours

@@ -1,5 +1,6 @@
 -- now, channel, queue, limit. Returns how many became ready.
 local now, channel, queue = clock(ARGV[1]), ARGV[2], ARGV[3]
+go_on_when_full()
 local due = redis.call('ZRANGEBYSCORE', scheduled_key(1), '-inf', whole(now), 'LIMIT', 0, ARGV[4])
 local staged = 0
 for _, id in ipairs(due) do
