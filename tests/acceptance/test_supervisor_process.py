@@ -292,7 +292,9 @@ def test_changed_code_is_loaded_and_no_process_is_left_behind(
         new = NewJob(id=new_job_id(), name="fresh.say", queue="q", payload='{"args":[],"kwargs":{}}', format=1)
         connections["default"].push([new])
 
-    supervisor = start(processes, "--reload", ready=1)
+    health = tmp_path / "health"
+    supervisor = start(processes, "--reload", "--health-file", str(health), ready=1)
+    wait_until(health.exists, "the supervisor says that all is well")
     say()
     wait_for_marks(marks, "ran", 1, "old")
 
@@ -306,6 +308,7 @@ def test_changed_code_is_loaded_and_no_process_is_left_behind(
     wait_for_marks(marks, "ran", 1, "changed")
     assert supervisor.stop() == 0
     assert not any(map(is_alive, children_pids(supervisor)))
+    assert not health.exists()
 
 
 # Nothing is shared
