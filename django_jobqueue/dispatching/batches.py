@@ -6,9 +6,10 @@ store has any.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -20,13 +21,25 @@ from django.db import transaction
 from ..conf import DEFAULT, get_settings
 from ..drivers import Driver, connections
 from ..exceptions import InvalidConnection, InvalidOption, JobQueueError
-from ..jobs.flows import Callbacks, Flow
+from ..jobs.definition import define
+from ..jobs.flows import (
+    NO_LIMIT,
+    RELAY_ATTEMPTS,
+    SPREAD,
+    Callbacks,
+    Flow,
+    Step,
+    read_callbacks,
+    read_step,
+    write_step,
+)
 from ..jobs.ids import new_job_id
 from ..jobs.names import MAX_JOB_NAME
-from ..jobs.payloads import encode_metadata
-from ..jobs.records import ClosedBatch, NewBatch
+from ..jobs.payloads import FORMAT, encode, encode_metadata
+from ..jobs.records import ClosedBatch, NewBatch, NewJob
+from ..jobs.registry import registry
 from ..signals import batch_finished
-from .chains import Chain, checked, step_of
+from .chains import Chain, Composite, checked, step_of
 from .dispatch import Prepared, announce, commit_awaited, store_many
 from .handler import Call
 
@@ -40,7 +53,7 @@ class DispatchedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Composite):
     """Jobs that are told apart from others, and their end; made by ``batch()``.
 
     PREVIOUS in the arguments of a callback stands for the batch's numbers: a dictionary with ``id``, ``name``,
@@ -72,32 +85,48 @@ class Batch:
 
     def dispatch(self) -> DispatchedBatch:
         """Store the batch and its jobs, all or none; raises for any of them before anything is stored."""
-        batch_id = new_job_id()
-        prepared = _prepared(self.calls, batch_id)
-        new = NewBatch(
-            id=batch_id,
-            name=self.name,
-            metadata=self.metadata,
-            allow_failures=self.allow_failures,
-            callbacks=self._callbacks().write(),
-        )
+        new, prepared = self._prepare()
         driver = _driver_of(prepared)
         alias = commit_awaited(driver)
         if alias is None:
             _store(driver, new, prepared)
         else:
             transaction.on_commit(partial(_store, driver, new, prepared), using=alias)
-        return DispatchedBatch(batch_id, tuple(item.job.id for item in prepared))
+        return DispatchedBatch(new.id, tuple(item.job.id for item in prepared))
 
     async def adispatch(self) -> DispatchedBatch:
         """``dispatch`` for async code, on the thread whose transaction sync code sees."""
         return await sync_to_async(self.dispatch)()
 
-    def _callbacks(self) -> Callbacks:
-        steps = [
+    def as_step(self) -> tuple[Step, UUID]:
+        new, prepared = self._prepare()
+        members = [write_step(Step(item.connection, item.job)) for item in prepared]
+        text = json.dumps({**asdict(new), "id": new.id.hex, "members": members})
+        first = prepared[0].job if prepared else None
+        job = NewJob(
+            id=new_job_id(),
+            name=SPREAD,
+            queue="default" if first is None else first.queue,
+            payload=encode([text, None], {}, (), NO_LIMIT),
+            format=FORMAT,
+            rank=0 if first is None else first.rank,
+            max_attempts=RELAY_ATTEMPTS,
+        )
+        return Step(_driver_of(prepared).alias, job), new.id
+
+    def _prepare(self) -> tuple[NewBatch, list[Prepared]]:
+        batch_id = new_job_id()
+        then, catch, finally_ = (
             None if call is None else step_of(call) for call in (self.after_success, self.after_failure, self.after_all)
-        ]
-        return Callbacks(*steps)
+        )
+        new = NewBatch(
+            id=batch_id,
+            name=self.name,
+            metadata=self.metadata,
+            allow_failures=self.allow_failures,
+            callbacks=Callbacks(then, catch, finally_).write(),
+        )
+        return new, _prepared(self.calls, batch_id)
 
 
 def batch(
@@ -119,6 +148,23 @@ def batch(
         raise InvalidOption(f"metadata must be a dictionary, not {metadata!r}.")
     text = encode_metadata(metadata or {}, get_settings().payload_limit) if metadata else ""
     return Batch(_members(calls), name, text, allow_failures)
+
+
+def spread(batch: str, rest: str | None) -> None:
+    """Our own job for a batch that is a step of a chain, whose ``rest`` goes on at the batch's end.
+
+    A second run, after a crash, finds the batch there, and with it its jobs.
+    """
+    body = json.loads(batch)
+    members = [Prepared(*read_step(step)) for step in body.pop("members")]
+    body["id"] = UUID(body["id"])
+    body["callbacks"] = replace(read_callbacks(body["callbacks"]), chain=rest).write()
+    driver = _driver_of(members)
+    if driver.get_batch(body["id"]) is None:
+        _store(driver, NewBatch(**body), members)
+
+
+registry.register(define(spread, {"name": SPREAD}))
 
 
 def add_to_batch(connection: str, batch_id: UUID, calls: Iterable[Call | Chain]) -> list[UUID]:

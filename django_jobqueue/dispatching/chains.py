@@ -6,6 +6,7 @@ others as its flow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -20,9 +21,22 @@ from .dispatch import Prepared, store
 from .handler import Call
 
 
+class Composite:
+    """What may be a step of a chain beside a call: a batch."""
+
+    __slots__ = ()
+
+    def as_step(self) -> tuple[Step, UUID]:
+        """The job that has its turn for it, and the id by which it is known."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
 class DispatchedChain:
-    """What the dispatch of a chain did: the ids of its steps, in order, of which the first is stored as a job."""
+    """What the dispatch of a chain did: the ids of its steps, in order, of which the first is stored as a job.
+
+    That of a batch is the batch's.
+    """
 
     ids: tuple[UUID, ...]
     stored: bool
@@ -32,7 +46,7 @@ class DispatchedChain:
 class Chain:
     """Steps that run one after the other; made by ``chain()``."""
 
-    steps: tuple[Call, ...]
+    steps: tuple[Call | Composite, ...]
     catching: Call | None = None
 
     def catch(self, call: Call) -> Chain:
@@ -54,33 +68,42 @@ class Chain:
 
     def prepare(self, batch: UUID | None = None) -> tuple[Prepared, tuple[UUID, ...]]:
         """The first step with the others as its flow, and the ids of all; ``batch`` is the one that it belongs to."""
-        first = self.steps[0].prepare()
-        steps = tuple(step_of(call) for call in self.steps[1:])
-        elsewhere = [step.connection for step in steps if step.connection != first.connection]
-        if batch is not None and elsewhere:
+        made = [_made(part, is_first=index == 0) for index, part in enumerate(self.steps)]
+        first, *others = (step for step, _id in made)
+        if batch is not None:
+            self._check_member(first, others)
+        rest = Flow(tuple(others), None if self.catching is None else step_of(self.catching), batch)
+        limit = get_settings().payload_limit
+        size = len(rest.write() or "")
+        if size > limit:
+            raise InvalidPayload(
+                f"The steps of the chain after its first take {size} bytes; PAYLOAD_LIMIT is {limit}. Store the data "
+                "and pass its key."
+            )
+        return Prepared(*first.before(rest)), tuple(part_id for _step, part_id in made)
+
+    def _check_member(self, first: Step, others: Sequence[Step]) -> None:
+        """A member of a batch, which lives on one connection, and whose steps take turns as one job."""
+        elsewhere = [step.connection for step in others if step.connection != first.connection]
+        if elsewhere:
             raise InvalidOption(
                 f"A chain in a batch has a step on the connection {elsewhere[0]!r} and one on {first.connection!r}; "
                 "give its steps one connection."
             )
-        flow = Flow(steps, None if self.catching is None else step_of(self.catching), batch).write()
-        limit = get_settings().payload_limit
-        if flow is not None and len(flow) > limit:
-            raise InvalidPayload(
-                f"The steps of the chain after its first take {len(flow)} bytes; PAYLOAD_LIMIT is {limit}. Store the "
-                "data and pass its key."
+        if any(isinstance(part, Composite) for part in self.steps):
+            raise InvalidOption(
+                "A chain in a batch has a batch among its steps; add its jobs to the outer one instead."
             )
-        ids = (first.job.id, *(step.job.id for step in steps))
-        return Prepared(first.connection, first.job._replace(flow=flow)), ids
 
 
-def chain(*calls: Call) -> Chain:
-    """Calls, ``handler.s(...)``, of which each runs when the one before has succeeded.
+def chain(*calls: Call | Composite) -> Chain:
+    """Calls, ``handler.s(...)``, and batches, of which each runs when the one before has succeeded.
 
     PREVIOUS in the arguments of one stands for what the one before returned.
     """
     if not calls:
         raise InvalidOption("chain() takes at least one call, such as send_receipt.s(7).")
-    return Chain(tuple(checked(call) for call in calls))
+    return Chain(tuple(call if isinstance(call, Composite) else checked(call) for call in calls))
 
 
 def checked(call: object) -> Call:
@@ -95,4 +118,14 @@ def step_of(call: Call) -> Step:
     return Step(prepared.connection, prepared.job)
 
 
-__all__ = ["Chain", "DispatchedChain", "chain", "relay"]  # whoever may dispatch a chain can run its relays
+def _made(part: Call | Composite, *, is_first: bool) -> tuple[Step, UUID]:
+    if isinstance(part, Composite):
+        return part.as_step()
+    if not is_first:
+        step = step_of(part)
+        return step, step.job.id
+    first = part.prepare()
+    return Step(first.connection, first.job), first.job.id
+
+
+__all__ = ["Chain", "Composite", "DispatchedChain", "chain", "relay"]  # whoever may dispatch a chain can run its relays

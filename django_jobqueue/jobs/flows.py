@@ -4,7 +4,8 @@ A step that has its turn is a job with the steps behind it as its ``flow``. Comp
 it a dead letter stores the chain's catch, once, and keeps the steps, so that a retry goes on with them. A step of
 another connection cannot be stored in the same transaction: a relay is, a job of its own that carries it over there.
 
-The flow of a member of a batch has the batch's id. A chain is one member, whichever of its steps has its turn.
+The flow of a member of a batch has the batch's id. A chain is one member, whichever of its steps has its turn. A batch
+that is a step of a chain is spread out by a job of its own when it has its turn, and stores the next step at its end.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from uuid import UUID
 
 from ..exceptions import InvalidPayload
 from .ids import new_job_id
-from .payloads import FORMAT, encode, encode_result, fill, fill_in_vain, has_slot
+from .payloads import FORMAT, decode, encode, encode_result, fill, fill_in_vain, has_slot
 from .records import AttemptRecord, BatchRecord, NewJob, Reservation
 from .times import from_microseconds, to_microseconds
 
 RELAY = "django_jobqueue.relay"
+SPREAD = "django_jobqueue.spread"
 # The flow of a batch's member is as long at most, and the same for all of them: read once.
 SHORT = 64
 # A store may be away for hours: with the default backoff these attempts take more than a day.
@@ -33,6 +35,13 @@ class Step(NamedTuple):
 
     connection: str
     job: NewJob
+
+    def before(self, rest: Flow) -> Step:
+        """This step with what follows it: of a batch, in the arguments of the job that spreads it out."""
+        if self.job.name != SPREAD:
+            return self._replace(job=self.job._replace(flow=rest.write()))
+        (batch, _rest), _kwargs = decode(self.job.payload, self.job.format)
+        return self._replace(job=self.job._replace(payload=encode([batch, rest.write()], {}, (), NO_LIMIT)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +78,8 @@ class Flow:
         """
         if not self.steps:
             return ()
-        step = _filled(self.steps[0], result, error, limit)
-        flow = replace(self, steps=self.steps[1:]).write()
-        return (_here(Step(step.connection, step.job._replace(flow=flow)), held.connection, held.queue, held.rank),)
+        step = _filled(self.steps[0], result, error, limit).before(replace(self, steps=self.steps[1:]))
+        return (_here(step, held.connection, held.queue, held.rank),)
 
 
 def read(text: str | None) -> Flow:
@@ -105,7 +113,7 @@ def caught(
     if catch is None:
         return ()
     error = {"id": job_id, "name": name, "exception_class": record.exception_class, "message": record.message}
-    return (_here(_filled(catch, encode_result(error, _NO_LIMIT), "", _NO_LIMIT), connection, queue, rank),)
+    return (_here(_filled(catch, encode_result(error, NO_LIMIT), "", NO_LIMIT), connection, queue, rank),)
 
 
 def uncaught(flow: str | None) -> str | None:
@@ -123,14 +131,21 @@ def batch_of(flow: str | None) -> UUID | None:
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What is stored when a batch ends: after success, after a failure, and in any case."""
+    """What is stored when a batch ends: after success, after a failure, and in any case.
+
+    ``chain`` is the text of the flow that goes on after success, where the batch is a step of a chain.
+    """
 
     then: Step | None = None
     catch: Step | None = None
     finally_: Step | None = None
+    chain: str | None = None
 
     def write(self) -> str:
-        body = {kind: write_step(step) for kind, step in self._steps().items() if step is not None}
+        steps = {"then": self.then, "catch": self.catch, "finally_": self.finally_}
+        body: dict[str, Any] = {kind: write_step(step) for kind, step in steps.items() if step is not None}
+        if self.chain is not None:
+            body["chain"] = self.chain
         return json.dumps(body, separators=(",", ":"))
 
     def at_the_end(self, batch: BatchRecord) -> tuple[NewJob, ...]:
@@ -144,22 +159,34 @@ class Callbacks:
             "failed": batch.failed,
             "cancelled": batch.cancelled,
         }
-        result = encode_result(numbers, _NO_LIMIT)
-        chosen = (self.then if is_success else None, self.catch if batch.failed else None, self.finally_)
-        return tuple(
-            _here(_filled(step, result, "", _NO_LIMIT), batch.connection, step.job.queue, step.job.rank)
-            for step in chosen
+        result = encode_result(numbers, NO_LIMIT)
+        chosen = [
+            _filled(step, result, "", NO_LIMIT)
+            for step in (self.then if is_success else None, self.catch if batch.failed else None, self.finally_)
             if step is not None
-        )
-
-    def _steps(self) -> dict[str, Step | None]:
-        return {"then": self.then, "catch": self.catch, "finally_": self.finally_}
+        ]
+        rest = _readable(self.chain)
+        if is_success and rest.steps:
+            step = _filled(rest.steps[0], result, "", NO_LIMIT)
+            chosen.append(step.before(replace(rest, steps=rest.steps[1:])))
+        elif not is_success and rest.catch is not None:
+            error = {
+                "id": batch.id,
+                "name": batch.name,
+                "exception_class": "",
+                "message": f"Of {batch.total} jobs of the batch {batch.failed} failed, "
+                f"{batch.cancelled} were cancelled.",
+            }
+            chosen.append(_filled(rest.catch, encode_result(error, NO_LIMIT), "", NO_LIMIT))
+        return tuple(_here(step, batch.connection, step.job.queue, step.job.rank) for step in chosen)
 
 
 def read_callbacks(text: str) -> Callbacks:
     """Stored callbacks; a batch whose text cannot be read ends all the same, and calls nobody."""
     try:
-        return Callbacks(**{kind: read_step(step) for kind, step in json.loads(text).items()})
+        body = json.loads(text)
+        chain = body.pop("chain", None)
+        return Callbacks(**{kind: read_step(step) for kind, step in body.items()}, chain=chain)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Callbacks()
 
@@ -208,7 +235,7 @@ def _here(step: Step, connection: str, queue: str, rank: int) -> NewJob:
     """The job that can be stored on ``connection`` for a step: itself, or the relay that carries it to its own."""
     if step.connection == connection:
         return step.job
-    payload = encode([json.dumps(write_step(step))], {}, (), _NO_LIMIT)
+    payload = encode([json.dumps(write_step(step))], {}, (), NO_LIMIT)
     return NewJob(
         id=new_job_id(),
         name=RELAY,
@@ -222,4 +249,4 @@ def _here(step: Step, connection: str, queue: str, rank: int) -> NewJob:
 
 _NOTHING = Flow()
 _NO_DEFAULT = object()
-_NO_LIMIT = 2**62  # for what was within the limit when it was dispatched, and an error, which is short
+NO_LIMIT = 2**62  # for what was within the limit when it was dispatched, and an error, which is short

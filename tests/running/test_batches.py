@@ -178,6 +178,9 @@ REFUSED: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
     (lambda work: batch([work.s(1)]).then(work.s(b"")), InvalidPayload, "bytes are not JSON"),
     (lambda work: batch([work.s(1), work.using(connection="fast").s()]), InvalidOption, "'default' and 'fast'"),
     (lambda work: batch([chain(work.s(), work.using(connection="fast").s())]), InvalidOption, "one connection"),
+    (lambda work: batch([chain(work.s(), batch([work.s()]))]), InvalidOption, "add its jobs to the outer one"),
+    (lambda work: chain(work.s(), batch([work.s({1})])), InvalidPayload, "what: a set is not JSON"),
+    (lambda work: chain(work.s(), batch([work.s("x" * 600_000)] * 2)), InvalidPayload, "PAYLOAD_LIMIT is 1048576"),
     (lambda work: batch([work]), InvalidOption, r"send_receipt\.s\(7\)"),
     (lambda work: batch([]).then(7), InvalidOption, r"send_receipt\.s\(7\)"),
     (lambda work: batch([], name="a\nb"), InvalidOption, "printable"),
@@ -552,3 +555,82 @@ def test_the_step_that_has_its_turn_is_cancelled_with_the_batch(
     clock.tick(61)
     run_all(worker, clock)
     assert ran == [1]
+
+
+# Batches in chains
+
+
+def test_a_batch_is_a_step_of_a_chain(
+    driver: Driver,
+    worker: Worker,
+    clock: Clock,
+    work: Any,
+    callback: Any,
+    ran: list[Any],
+    called: list[tuple[str, Any]],
+) -> None:
+    middle = with_callbacks(batch([work.s(2), work.s(3)], name="middle"), callback)
+    last = callback.s("last", PREVIOUS)
+    ids = chain(work.s(1), middle, last, work.s(4)).dispatch().ids
+    assert get_batch(ids[1]) is None
+    run_all(worker, clock)
+    assert ran[0] == 1
+    assert sorted(ran[1:3]) == [2, 3]
+    assert ran[3] == 4
+    assert found(ids[1]).state == "finished"
+    numbers = {"id": ids[1], "name": "middle", "total": 2, "done": 2, "failed": 0, "cancelled": 0}
+    assert sorted(called, key=str) == [("finally", None), ("last", numbers), ("then", None)]
+    assert is_empty(driver)
+
+
+@pytest.mark.parametrize("place", ["first", "last", "alone", "twice"])
+def test_a_batch_may_be_any_step(
+    driver: Driver, worker: Worker, clock: Clock, work: Any, ran: list[Any], place: str
+) -> None:
+    numbers = [work.s(1), work.s(2)]
+    steps = {
+        "first": [batch(numbers), work.s(3)],
+        "last": [work.s(3), batch(numbers)],
+        "alone": [batch(numbers)],
+        "twice": [batch(numbers), batch([]), batch([work.s(3)])],
+    }[place]
+    chain(*steps).dispatch()
+    run_all(worker, clock)
+    wanted = {"first": [1, 2, 3], "last": [3, 1, 2], "alone": [1, 2], "twice": [1, 2, 3]}[place]
+    assert ran == wanted
+    assert is_empty(driver)
+
+
+def test_a_batch_that_fails_in_a_chain_stops_and_is_caught_once(
+    driver: Driver,
+    worker: Worker,
+    clock: Clock,
+    work: Any,
+    callback: Any,
+    ran: list[Any],
+    called: list[tuple[str, Any]],
+) -> None:
+    steps = chain(batch([work.s("bad"), work.s(1)], name="photos"), work.s(2)).catch(callback.s("chain", PREVIOUS))
+    (batch_id, _last) = steps.dispatch().ids
+    run_all(worker, clock)
+    assert sorted(ran, key=str) == [1, "bad"]
+    message = "Of 2 jobs of the batch 1 failed, 0 were cancelled."
+    error = {"id": batch_id, "name": "photos", "exception_class": "", "message": message}
+    assert called == [("chain", error)]
+    assert is_empty(driver)
+
+
+def test_a_batch_in_a_chain_is_spread_out_once(
+    driver: Driver, worker: Worker, clock: Clock, work: Any, ran: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker crashes between the storing of the batch and the end of the job that stored it."""
+    chain(batch([work.s(1)]), work.s(2)).dispatch()
+    settle = driver.settle
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "settle", lambda *args, **kwargs: set())
+        worker.work_once(now=clock.tick())
+    assert driver.settle == settle
+    clock.tick(1000)
+    run_all(worker, clock)
+    assert ran == [1, 2]
+    assert is_empty(driver)
