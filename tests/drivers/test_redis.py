@@ -283,6 +283,32 @@ def test_a_dead_letter_of_a_job_that_was_lost_meanwhile_is_taken_back(
     assert store.get(job).state == "ready"
 
 
+def test_a_dead_letter_that_is_retried_before_its_job_has_left_takes_the_place_of_that(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a rescue is about to remove the job, since it has its dead letter: one of the two must remain."""
+    store.dispatch()
+    failed = store.take_one()
+    lose_redis(monkeypatch, driver, "settle")
+    with pytest.raises(ConnectionError):
+        store.fail(failed)
+    settled_before = driver.dead_letters.settled_before
+
+    def retried(forms: Any) -> Any:
+        found = settled_before(forms)
+        number = driver.last_failed_number()
+        assert store.retry(number) == {number}
+        return found
+
+    monkeypatch.setattr(driver.dead_letters, "settled_before", retried)
+    assert store.lose() == []
+    record = store.get(failed)
+    assert (record.state, record.retries, record.attempts) == ("ready", 1, 0)
+    assert driver.failed_count() == 0
+    assert store.complete(failed) == set()
+    assert driver.sizes(now=store.clock.now)["default"].ready == 1
+
+
 def test_a_rescue_that_was_interrupted_is_repeated(
     store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
