@@ -19,6 +19,7 @@ from .dispatching.discovery import job_modules, load_handlers
 from .drivers import Driver, connections
 from .jobs.definition import Definition
 from .jobs.registry import registry
+from .running.timeouts import are_limited, unreached
 
 TAG = "jobqueue"
 SHORTEST_SQLITE_TIMEOUT = 5
@@ -30,7 +31,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 
 def check_connections(**kwargs: Any) -> list[CheckMessage]:
-    """E002 to E006, W001, W008: connections that cannot work, or not where they are used."""
+    """E002 to E006, W001, W009: connections that cannot work, or not where they are used."""
     if _problems():
         return []
     found: list[CheckMessage] = []
@@ -95,7 +96,7 @@ def _check_prefixes(drivers: Sequence[Driver]) -> list[CheckMessage]:
             "jobs, and this one the other's."
         )
         hint = 'Give it one of its own, such as "PREFIX": "shop:".'
-        found.append(_warning("W008", text, hint) if django_settings.DEBUG else _error("E005", text, hint))
+        found.append(_warning("W009", text, hint) if django_settings.DEBUG else _error("E005", text, hint))
     return found
 
 
@@ -145,6 +146,21 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
+def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
+    """W008: workers inside a web server, where a timeout does not end every job."""
+    if _problems() or django_settings.DEBUG or not get_settings().embedded_workers or not are_limited():
+        return []
+    return [
+        _warning(
+            "W008",
+            f"Workers inside a web server run jobs in threads, where no timeout ends {unreached(in_threads=True)}: "
+            "it would hold its worker for ever.",
+            "Run manage.py queue_work --processes instead of EMBEDDED_WORKERS, or give what these jobs wait for "
+            "a timeout of its own.",
+        )
+    ]
+
+
 def _is_found(definition: Definition, modules: Sequence[ModuleType]) -> bool:
     """Whether a job module defines the handler, contains its module, or imports either."""
     home = definition.func.__module__
@@ -160,7 +176,7 @@ def _is_found(definition: Definition, modules: Sequence[ModuleType]) -> bool:
 
 
 def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """W003 to W006, W009: what the stores of the queue connections lack. Asks those with a database that is named."""
+    """W003 to W006, W010: what the stores of the queue connections lack. Asks those with a database that is named."""
     if not databases or _problems():
         return []
     found: list[CheckMessage] = []
@@ -185,7 +201,7 @@ def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) ->
 
 def _check_risks(driver: Driver) -> list[CheckMessage]:
     try:
-        return [_warning("W009", risk, cure) for risk, cure in driver.risks()]
+        return [_warning("W010", risk, cure) for risk, cure in driver.risks()]
     except driver.outages:
         return []  # not reachable: the command that needs it says so
 
@@ -247,6 +263,7 @@ def connect() -> None:
     register(check_settings, TAG)
     register(check_connections, TAG)
     register(check_handlers, TAG)
+    register(check_timeouts, TAG)
     register(check_databases, Tags.database)  # and no other tag: by any other, Django 6.1 asks every database
 
 

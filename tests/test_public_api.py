@@ -47,4 +47,4 @@ def test_a_job_can_be_defined_before_the_apps_are_ready() -> None:
 
 def test_every_public_name_exists() -> None:
     assert [name for name in django_jobqueue.__all__ if not hasattr(django_jobqueue, name)] == []
-    assert sorted(django_jobqueue.__all__) == django_jobqueue.__all__
+    assert len(set(django_jobqueue.__all__)) == len(django_jobqueue.__all__)

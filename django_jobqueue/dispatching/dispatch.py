@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings as django_settings
@@ -71,8 +71,7 @@ class Options:
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A job ready to be stored, and the connection it goes to."""
 
     connection: str
@@ -99,7 +98,7 @@ def prepare(definition: Definition, options: Options, args: Sequence[Any], kwarg
         retry_for=definition.retry_until,
         delay=options.delay,
         available_at=options.available_at,
-        metadata=encode_metadata(options.metadata or {}, settings.payload_limit),
+        metadata=encode_metadata(options.metadata, settings.payload_limit) if options.metadata else "",
         masked=json.dumps(secrets) if secrets else "",
     )
     connection = options.connection or settings.connection_of(queue)
@@ -119,7 +118,7 @@ def _check_joinable(name: str, connection: str) -> None:
 def store(prepared: Prepared) -> Dispatched:
     """Store one job, now or after the commit that it waits for."""
     driver = connections[prepared.connection]
-    alias = _commit_awaited(driver) if prepared.after_commit else None
+    alias = commit_awaited(driver) if prepared.after_commit else None
     if alias is None:
         return Dispatched(prepared.job.id, bool(_push(driver, [prepared.job])))
     push_after_commit(alias, driver.alias, [prepared.job], partial(_push, driver, [prepared.job]))
@@ -150,7 +149,7 @@ class _Buffer:
 
     def __init__(self, driver: Driver, *, after_commit: bool) -> None:
         self.driver = driver
-        self._awaited = _commit_awaited(driver) if after_commit else None
+        self._awaited = commit_awaited(driver) if after_commit else None
         self.streams = driver.supports_transactions and self._awaited is None
         self._full: list[list[NewJob]] = []
         self._chunk: list[NewJob] = []
@@ -158,7 +157,7 @@ class _Buffer:
 
     def add(self, job: NewJob) -> None:
         self._chunk.append(job)
-        self._bytes += len(job.payload) + len(job.metadata)
+        self._bytes += len(job.payload) + len(job.metadata) + len(job.flow or "")
         if len(self._chunk) >= CHUNK_ROWS or self._bytes >= CHUNK_BYTES:
             self._full.append(self._chunk)
             self._chunk, self._bytes = [], 0
@@ -179,7 +178,7 @@ class _Buffer:
         self._full = []
 
 
-def _commit_awaited(driver: Driver) -> str | None:
+def commit_awaited(driver: Driver) -> str | None:
     """The database whose commit a dispatch must wait for, None when it can be stored at once."""
     alias = get_settings().after_commit
     own = driver.database if driver.supports_transactions else None
@@ -191,12 +190,14 @@ def _commit_awaited(driver: Driver) -> str | None:
 def _push(driver: Driver, jobs: Sequence[NewJob]) -> set[UUID]:
     stored = driver.push(jobs)
     if job_dispatched.receivers:
-        for job in jobs:
-            if job.id in stored:
-                job_dispatched.send_robust(
-                    type(driver), id=job.id, name=job.name, queue=job.queue, connection=driver.alias
-                )
+        announce(driver, [job for job in jobs if job.id in stored])
     return stored
+
+
+def announce(driver: Driver, jobs: Iterable[NewJob]) -> None:
+    """Say that jobs were stored."""
+    for job in jobs:
+        job_dispatched.send_robust(type(driver), id=job.id, name=job.name, queue=job.queue, connection=driver.alias)
 
 
 def _secrecy(definition: Definition, settings: Settings) -> Callable[[str], bool]:

@@ -7,10 +7,21 @@ user's may have any name. ``Handler[C, P, R]``: C is what a direct call takes, P
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 from uuid import UUID
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
@@ -43,6 +54,7 @@ class JobOptions(TypedDict, total=False):
     give_up_on: type[BaseException] | tuple[type[BaseException], ...]
     atomic: bool
     settle: Literal["each", "batch"]
+    keep_result: float | timedelta
     sensitive: Sequence[str]
 
 
@@ -62,8 +74,7 @@ class UsingOptions(TypedDict, total=False):
     after_commit: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A job and its arguments, not dispatched yet: what ``.s(...)`` returns and ``dispatch_many`` takes."""
 
     target: Handler[Any, Any, Any] | NamedJob
@@ -179,7 +190,8 @@ def job(func: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     ``max_attempts``, ``backoff``, ``timeout`` (seconds per attempt), ``retry_until`` (seconds or timedelta from
     the time the job becomes available; limits further attempts, never the first), ``max_exceptions``,
     ``retry_on`` and ``give_up_on`` (exception classes), ``atomic``, ``settle`` ("each" or "batch"),
-    ``sensitive`` (parameter names whose values are masked wherever they are shown) and ``takes_context``.
+    ``keep_result`` (seconds or timedelta for which what the function returns is kept), ``sensitive`` (parameter
+    names whose values are masked wherever they are shown) and ``takes_context``.
     Raises InvalidOption, at import, for what a worker could not run or find again.
     """
     if func is not None:

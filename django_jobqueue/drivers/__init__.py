@@ -6,9 +6,9 @@ share an instance, so a driver keeps no state of a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
@@ -16,6 +16,9 @@ from django.utils.module_loading import import_string
 from ..conf import DEFAULT, get_settings
 from ..exceptions import InvalidConnection
 from .base import Driver
+
+if TYPE_CHECKING:
+    from .ledger import Ledger
 
 DRIVERS = {
     "database": "django_jobqueue.drivers.database.DatabaseDriver",
@@ -82,6 +85,15 @@ class Connections:
 connections = Connections()
 
 
+def ledgers_of(drivers: Iterable[Driver]) -> list[Ledger]:
+    """What their databases keep beside the jobs: one for each database, however many connections are there."""
+    found: dict[str, Ledger] = {}
+    for driver in drivers:
+        if driver.ledger is not None:
+            found.setdefault(driver.ledger.database, driver.ledger)
+    return list(found.values())
+
+
 def _reset(*, setting: str, **kwargs: Any) -> None:
     if setting in {"JOBQUEUE", "DATABASES", "CACHES"}:
         connections.reset()
@@ -89,4 +101,4 @@ def _reset(*, setting: str, **kwargs: Any) -> None:
 
 setting_changed.connect(_reset, dispatch_uid="django_jobqueue.drivers")
 
-__all__ = ["DEFAULT", "Driver", "connections"]
+__all__ = ["DEFAULT", "Driver", "connections", "ledgers_of"]

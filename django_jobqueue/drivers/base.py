@@ -11,15 +11,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from uuid import UUID
 
 from ..jobs.records import (
     AttemptRecord,
+    BatchRecord,
     Cause,
-    Complete,
+    ClosedBatch,
     FailedSummary,
     JobRecord,
+    NewBatch,
     NewJob,
     Position,
     QueueSize,
@@ -28,11 +30,18 @@ from ..jobs.records import (
     Reservation,
     Reserved,
     ReserveLimit,
+    ResultRecord,
     Settlement,
 )
 
+if TYPE_CHECKING:
+    from .ledger import Ledger
+
 STAGE_LIMIT = 500
 RESCUE_LIMIT = 500
+PRUNE_LIMIT = 500
+SWEEP_LIMIT = 100
+CANCEL_LIMIT = 500
 
 
 class Waiter(Protocol):
@@ -57,6 +66,8 @@ class Driver(ABC):
     supports_transactions: ClassVar[bool] = False
     #: Whether a worker of another process sees the same jobs.
     is_shared: ClassVar[bool] = True
+    #: Whether it keeps batches: all methods under "Batches" below.
+    supports_batches: ClassVar[bool] = False
     #: The errors that mean that the store is out of reach or busy, not that the caller erred.
     outages: ClassVar[tuple[type[BaseException], ...]] = ()
     #: Those of them that say that a value can never be stored: repeating is in vain.
@@ -67,6 +78,8 @@ class Driver(ABC):
         self.alias = alias
         #: Whether to tell other processes of new jobs, where the store can.
         self.notifies = True
+        #: What ``database`` keeps beside the jobs; None without a database.
+        self.ledger: Ledger | None = None
         self._listeners: tuple[tuple[Waiter, frozenset[str] | None], ...] = ()
 
     @property
@@ -130,7 +143,12 @@ class Driver(ABC):
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
         """End reservations in one transaction; return the ids that were ours.
 
-        What follows a job is stored in the same transaction, for those only.
+        What follows a job, and its result, is stored in the same transaction, for those only. A result of an id that
+        has one already replaces it, and has with it the errors of the job's failed attempts. A dead letter, here and in
+        a rescue, keeps ``flows.uncaught`` of the job's flow, which a retry gives back.
+
+        A member of a batch leaves it, moves on or has failed in the same transaction; a cancel and a clear make members
+        cancelled, and a retry makes one that has failed pending again.
         """
 
     def lock(self, reservation: Reservation) -> bool:
@@ -149,7 +167,7 @@ class Driver(ABC):
         """Deal with expired reservations of all queues: back to ready, or a dead letter.
 
         The attempt is spent only where the reservation was alone; ``max_attempts`` applies to jobs that were
-        given none.
+        given none. With a dead letter what ``flows.caught`` says is stored in the same transaction.
         """
 
     @abstractmethod
@@ -248,6 +266,53 @@ class Driver(ABC):
     def forget(self, numbers: Iterable[int]) -> set[int]:
         """Delete dead letters by number; return the numbers that were there."""
 
+    # Results
+
+    def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
+        """The result of a job that succeeded, None when it kept none or its time is over."""
+        return None
+
+    def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        """Delete results whose time is over, the oldest first, at most ``limit``; return how many.
+
+        In one short transaction that waits for nobody: any number of processes may prune at once. 0 where the store
+        lets results expire by itself.
+        """
+        return 0
+
+    # Batches
+
+    def create_batch(self, batch: NewBatch, job_ids: Sequence[UUID], *, now: datetime | None = None) -> None:
+        """Store a batch with its members, whose jobs are pushed afterwards, with its id in their flow."""
+        raise NotImplementedError
+
+    def join_batch(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
+        """Make more jobs members of a batch, before they are pushed; False when it has ended or was cancelled."""
+        raise NotImplementedError
+
+    def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
+        """End a batch that has no pending member, and store its callbacks, in one transaction; None when it has one.
+
+        Exactly one of those who call it for a batch gets the batch.
+        """
+        raise NotImplementedError
+
+    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+        """End batches that a crash has left open, and remove what waits in cancelled ones, ``limit`` of each."""
+        return []
+
+    def get_batch(self, batch_id: UUID) -> BatchRecord | None:
+        """A batch with its numbers, None when there is none."""
+        return None
+
+    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+        """Mark an open batch as cancelled, and remove at most ``limit`` of its jobs that wait; return how many."""
+        raise NotImplementedError
+
+    def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        """Delete batches that ended ``older_than`` seconds ago, at most ``limit``; as ``prune_results``."""
+        return 0
+
     # Waiting
 
     def listen(self, waiter: Waiter, queues: Collection[str] | None = None) -> None:
@@ -305,9 +370,9 @@ def ready_queues(settlements: Iterable[Settlement]) -> set[str]:
     """The queues in which a settled job, or what follows one, is ready now."""
     found = set()
     for item in settlements:
-        if isinstance(item, Complete):
+        if not isinstance(item, Release):
             found |= {job.queue for job in item.then if is_ready_at_once(job)}
-        elif isinstance(item, Release) and not item.delay:
+        elif not item.delay:
             found.add(item.reservation.queue)
     return found
 

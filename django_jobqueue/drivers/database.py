@@ -27,17 +27,21 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import Count, F, Min, QuerySet
 
 from ..exceptions import InvalidConnection
+from ..jobs.flows import batch_of, caught
 from ..jobs.records import (
     READY,
     RESERVED,
     SCHEDULED,
     AttemptHistory,
     AttemptRecord,
+    BatchRecord,
     Candidate,
     Cause,
+    ClosedBatch,
     Complete,
     Fail,
     JobRecord,
+    NewBatch,
     NewJob,
     Position,
     QueueSize,
@@ -46,19 +50,34 @@ from ..jobs.records import (
     Reservation,
     Reserved,
     ReserveLimit,
+    ResultRecord,
     Settlement,
 )
 from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from ..models import FailedJob, Job
+from ..models import Batch, BatchMember, FailedJob, Job, Result
+from ..models.batch import CANCELLED
+from ..models.batch import FAILED as MEMBER_FAILED
 from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
 from . import postgresql
-from .base import RESCUE_LIMIT, STAGE_LIMIT, Waiter, is_ready_at_once, ready_queues
+from .base import (
+    CANCEL_LIMIT,
+    PRUNE_LIMIT,
+    RESCUE_LIMIT,
+    STAGE_LIMIT,
+    SWEEP_LIMIT,
+    Waiter,
+    is_ready_at_once,
+    ready_queues,
+)
+from .batches import Batches
 from .dead_letters import DeadLetterDriver, DeadLetters
 from .expressions import force_index, start_behind
 from .hints import Hints
 from .inserts import insert_statement
+from .ledger import Ledger
 from .listening import Listener, can_listen
+from .results import Results
 from .slowness import slowdowns
 from .transactions import is_conflict, opening_statements, own_look, own_transaction, repeating
 
@@ -79,6 +98,7 @@ _RESERVE_COLUMNS = (
     "retry_until",
     "metadata",
     "masked",
+    "flow",
 )
 
 # The queue names by one index probe each; DISTINCT would read the whole index. The parameter says nothing: without
@@ -97,6 +117,7 @@ _NEXT_QUEUE_SQL = "SELECT MIN(queue) FROM django_jobqueue_job WHERE queue > %s"
 
 class DatabaseDriver(DeadLetterDriver):
     supports_transactions: ClassVar[bool] = True
+    supports_batches: ClassVar[bool] = True
     #: Whether a database may do in one statement what the portable form does in several.
     uses_vendor_forms = True
     # DatabaseError itself is what SQLite raises for a file that is damaged.
@@ -116,6 +137,9 @@ class DatabaseDriver(DeadLetterDriver):
                 f"The queue connection {alias!r} names the database {self._database!r}, which DATABASES lacks."
             )
         self.dead_letters = DeadLetters(alias, self._database)
+        self.ledger = Ledger(self._database)
+        self.results = Results(alias, self._database)
+        self.batches = Batches(alias, self._database)
         self._hints = Hints(self._database, self.wake_listeners)
         self._listener: Listener | None = None
         self._listening = Lock()
@@ -146,7 +170,10 @@ class DatabaseDriver(DeadLetterDriver):
         vendor = connections[self._database].vendor
         if vendor == "postgresql" and self.uses_vendor_forms and len(jobs) > 1:
             moment = None if now is None else to_microseconds(now)
-            return self._inserted(*postgresql.insert_statement(jobs, moment))
+            with connections[self._database].cursor() as cursor:
+                cursor.execute(*postgresql.insert_statement(jobs, moment))
+                (stored,) = cursor.fetchone()
+            return {job.id for job in jobs} if stored is None else set(stored)
         # A single row carries the clock's SQL; for many it is read once, before the transaction's first write.
         now = self._now() if now is None and len(jobs) > 1 else now
         sql, params = insert_statement(jobs, vendor, now)
@@ -305,6 +332,7 @@ class DatabaseDriver(DeadLetterDriver):
                 None if row[11] is None else from_microseconds(row[11]),
                 row[12],
                 row[13],
+                row[14],
                 reserved_at,
             )
             for row in rows
@@ -317,7 +345,7 @@ class DatabaseDriver(DeadLetterDriver):
         """``seen`` is how many rows there were to take from; ``counted`` says that the attempts include this one."""
         if not rows:  # others took them all meanwhile
             return Reserved([], more=seen > 0)
-        reserved_at = rows[0][14]
+        reserved_at = rows[0][15]
         until = reserved_at + timedelta(seconds=asked.retry_after)
         jobs = [
             Reservation(
@@ -340,6 +368,7 @@ class DatabaseDriver(DeadLetterDriver):
                 retry_until=row[11],
                 metadata=row[12],
                 masked=row[13],
+                flow=row[14],
                 reserved_at=reserved_at,
                 reserved_until=until,
             )
@@ -385,24 +414,31 @@ class DatabaseDriver(DeadLetterDriver):
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
         def end() -> set[UUID]:
             if alone is not None:
-                return self._delete_owned(alone[1], alone[0])
+                return self._delete_members(*alone) if alone[2] else self._delete_owned(alone[1], alone[0])
             completed = [item for item in settlements if isinstance(item, Complete)]
             others = [item for item in settlements if not isinstance(item, Complete)]
             with own_transaction(self._database):
                 owned: set[UUID] = set()
                 deleted: set[tuple[UUID, UUID]] = set()
+                # Before the rows go; of those that turn out to be ours nobody else writes it meanwhile.
+                histories = self._histories([item.reservation.id for item in completed if item.result is not None])
                 for token, ids in _by_token([item.reservation for item in completed]):
                     found = self._delete_owned(ids, token)
                     owned |= found
                     deleted |= {(job_id, token) for job_id in found}
                 # By token too: a stale reservation may come with the valid one of the same job.
-                ended = [item for item in completed if item.then and _key(item.reservation) in deleted]
+                ended = [item for item in completed if _key(item.reservation) in deleted]
                 follow = [job for item in ended for job in item.then]
-                if follow:
-                    self._insert(follow, now)
+                self._leave_batches([item for item in ended if item.batch is not None])
+                results = [(item.reservation, item.result) for item in ended if item.result is not None]
+                if results:
+                    self.results.add([(held, result, histories[held.id]) for held, result in results], now)
                 for item in others:
                     if self._settle_unfinished(item, now):
                         owned.add(item.reservation.id)
+                        follow += item.then if isinstance(item, Fail) else ()
+                if follow:
+                    self._insert(follow, now)
                 return owned
 
         alone = self._one_delete(settlements)
@@ -410,13 +446,35 @@ class DatabaseDriver(DeadLetterDriver):
         self._tell(ready_queues(item for item in settlements if item.reservation.id in owned))
         return owned
 
-    def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[UUID, list[UUID]] | None:
-        """The token and ids of jobs that one DELETE settles, which needs no transaction around it."""
+    def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[UUID, list[UUID], list[UUID]] | None:
+        """The token, the ids, and those of members of batches, of jobs that one DELETE settles.
+
+        Without members it needs no transaction around it.
+        """
         tokens = {item.reservation.token for item in settlements}
-        is_plain = all(isinstance(item, Complete) and not item.then for item in settlements)
+        is_plain = all(isinstance(item, Complete) and not item.then and item.result is None for item in settlements)
         if not is_plain or len(tokens) != 1 or not self._returns_deleted:
             return None
-        return tokens.pop(), sorted(item.reservation.id for item in settlements)
+        members = [item.reservation.id for item in settlements if not isinstance(item, Release) and item.batch]
+        return tokens.pop(), sorted(item.reservation.id for item in settlements), members
+
+    def _delete_members(self, token: UUID, ids: list[UUID], members: list[UUID]) -> set[UUID]:
+        with own_transaction(self._database):
+            owned = self._delete_owned(ids, token)
+            self.batches.leave([job_id for job_id in members if job_id in owned])
+            return owned
+
+    def _histories(self, ids: list[UUID]) -> dict[UUID, str]:
+        """The stored errors of jobs, as text."""
+        return dict(self._jobs.filter(id__in=ids).values_list("id", "errors")) if ids else {}
+
+    def _leave_batches(self, ended: Collection[Complete]) -> None:
+        leaving = [item.reservation.id for item in ended if not item.then]
+        if leaving:
+            self.batches.leave(leaving)
+        for item in ended:
+            if item.then:
+                self.batches.move(item.reservation.id, item.then[0].id)
 
     def _settle_unfinished(self, item: Release | Fail, now: datetime | None) -> bool:
         held = item.reservation
@@ -426,6 +484,8 @@ class DatabaseDriver(DeadLetterDriver):
         if isinstance(item, Fail):
             self.dead_letters.add([(job, item.record)], now)
             self._jobs.filter(id=job.id).delete()
+            if item.batch is not None:
+                self.batches.mark([job.id], MEMBER_FAILED)
             return True
         changes: dict[str, Any] = dict(_UNRESERVED)
         if item.record is None:
@@ -499,9 +559,17 @@ class DatabaseDriver(DeadLetterDriver):
         counts: bool = True,
     ) -> Rescued:
         record = unfinished(job.attempts, job.worker, job.reserved_at or job.ready_at, moment, cause)
+        then: tuple[NewJob, ...] = ()
+        batch: UUID | None = None
         if decision == "dead_letter":
             self.dead_letters.add([(job, record)], now)
             self._jobs.filter(id=job.id).delete()
+            then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, record)
+            if then:
+                self._insert(then, now)
+            batch = batch_of(job.flow)
+            if batch is not None:
+                self.batches.mark([job.id], MEMBER_FAILED)
         else:
             changes = {
                 **_UNRESERVED,
@@ -523,6 +591,8 @@ class DatabaseDriver(DeadLetterDriver):
             worker=job.worker,
             record=None if decision == "give_back" else record,
             dead_lettered=decision == "dead_letter",
+            then=then,
+            batch=batch,
         )
 
     def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:
@@ -577,6 +647,8 @@ class DatabaseDriver(DeadLetterDriver):
                 if job is None:
                     return None
                 self._jobs.filter(id=job.id).delete()
+                if job.flow is not None:
+                    self.batches.mark([job.id], CANCELLED)
                 return self._job_record(job)
 
         return repeating(self._database, remove)
@@ -585,6 +657,7 @@ class DatabaseDriver(DeadLetterDriver):
         def remove() -> int:
             with own_transaction(self._database):
                 ids = self._locked_ids(self._jobs.filter(queue=queue).exclude(state=RESERVED).order_by("id"), limit)
+                self.batches.mark(ids, CANCELLED)
                 return self._jobs.filter(id__in=ids).delete()[0]
 
         return repeating(self._database, remove)
@@ -628,6 +701,77 @@ class DatabaseDriver(DeadLetterDriver):
         self._tell(retried.values())
         return set(retried)
 
+    # Results
+
+    def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
+        return self.results.get(job_id, now)
+
+    def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return self.results.prune(limit, now)
+
+    # Batches
+
+    def create_batch(self, batch: NewBatch, job_ids: Sequence[UUID], *, now: datetime | None = None) -> None:
+        self.batches.create(batch, job_ids, now)
+
+    def join_batch(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
+        return self.batches.join(batch_id, job_ids)
+
+    def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
+        def look() -> bool:
+            with own_look(self._database):
+                return bool(self.batches.pending(batch_id).values("job_id")[:1])
+
+        def close() -> ClosedBatch | None:
+            with own_transaction(self._database):
+                closed = self.batches.close(batch_id, now)
+                if closed is None:
+                    return None
+                record, then = closed
+                if then:
+                    self._insert(then, now)
+                return ClosedBatch(record, then)
+
+        if repeating(self._database, look):
+            return None
+        closed = repeating(self._database, close)
+        if closed is not None:
+            self._tell({job.queue for job in closed.then if is_ready_at_once(job)})
+        return closed
+
+    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+        def cancelled() -> list[UUID]:
+            with own_look(self._database):
+                return self.batches.cancelled_and_open(limit)
+
+        def over() -> list[UUID]:
+            with own_look(self._database):
+                return self.batches.over(limit)
+
+        for batch_id in repeating(self._database, cancelled):
+            self.cancel_batch(batch_id, now=now)
+        closed = [self.close_batch(batch_id, now=now) for batch_id in repeating(self._database, over)]
+        return [batch for batch in closed if batch is not None]
+
+    def get_batch(self, batch_id: UUID) -> BatchRecord | None:
+        return self.batches.get(batch_id)
+
+    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+        members = self.batches.pending(batch_id).values("job_id")
+        waiting = self._jobs.filter(id__in=members).exclude(state=RESERVED).order_by("id")
+
+        def remove() -> int:
+            with own_transaction(self._database):
+                self.batches.note_cancelled(batch_id, now)
+                ids = self._locked_ids(waiting, limit)
+                self.batches.mark(ids, CANCELLED)
+                return self._jobs.filter(id__in=ids).delete()[0]
+
+        return repeating(self._database, remove)
+
+    def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return self.batches.prune(older_than, limit, now)
+
     def problems(self) -> list[str]:
         connection = connections[self._database]
         if connection.vendor == "sqlite" and connection.settings_dict["NAME"] == ":memory:":
@@ -640,7 +784,7 @@ class DatabaseDriver(DeadLetterDriver):
                 tables = connection.introspection.table_names(cursor)
         except self.outages as error:
             return [f"The database {self._database!r} is not reachable: {' '.join(str(error).split())}"]
-        if not {Job._meta.db_table, FailedJob._meta.db_table} <= set(tables):
+        if not {model._meta.db_table for model in (Job, FailedJob, Result, Batch, BatchMember)} <= set(tables):
             option = "" if self._database == DEFAULT_DB_ALIAS else f" --database {self._database}"
             return [
                 f"The tables of django_jobqueue are missing in the database {self._database!r}; "
@@ -739,7 +883,7 @@ class DatabaseDriver(DeadLetterDriver):
             self._jobs.filter(id__in=owned).delete()
             return set(owned)
         params: list[Any] = [ids, token]
-        if connection.vendor == "postgresql":
+        if connection.vendor == "postgresql" and len(ids) > 1:
             among = "= ANY (%s)"
         else:
             among = f"IN ({', '.join(['%s'] * len(ids))})"

@@ -12,9 +12,11 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast
 
 from ..jobs.errors import FINGERPRINT_VERSION, fingerprint
+from ..jobs.flows import uncaught
 from ..jobs.records import FAILED, READY, AttemptHistory, AttemptRecord, FailedSummary, JobRecord
 from ..jobs.times import microseconds
-from ..models import FailedJob, Job
+from ..models import BatchMember, FailedJob, Job
+from ..models.batch import PENDING
 from ..models.fields import store_clock
 from .base import Driver
 from .transactions import own_transaction, repeating
@@ -48,6 +50,7 @@ class DeadLetters:
                     max_attempts=job.max_attempts,
                     metadata=job.metadata,
                     masked=job.masked,
+                    flow=uncaught(job.flow),
                     created_at=job.created_at,
                     exception_class=record.exception_class,
                     exception_message=record.message,
@@ -154,6 +157,9 @@ class DeadLetters:
             queued = set(jobs.filter(id__in=[row.job_id for row in rows]).values_list("id", flat=True))
             back = [self._job(row, retry_for[row.pk], now) for row in rows if row.job_id not in queued]
             jobs.bulk_create(back)
+            members = [job.id for job in back if job.flow is not None]
+            if members:
+                BatchMember.objects.using(self.database).filter(job_id__in=members).update(state=PENDING)
             self._rows.filter(id__in=[row.pk for row in rows]).delete()
         return {row.pk: row.queue for row in rows}
 
@@ -176,6 +182,7 @@ class DeadLetters:
             errors=row.errors,
             metadata=row.metadata,
             masked=row.masked,
+            flow=row.flow,
         )
 
     def forget(self, numbers: Collection[int]) -> set[int]:

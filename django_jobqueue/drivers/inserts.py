@@ -22,6 +22,7 @@ _CONSTANTS = "0, 0, 0, 0, '', FALSE, ''"
 def insert_statement(jobs: Sequence[NewJob], vendor: str, now: datetime | None) -> tuple[str, list[Any]]:
     """The statement and its parameters; without ``now`` each row carries the SQL of the store's clock."""
     clock = store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
+    has_flows = any(job.flow is not None for job in jobs)
     rows, params = [], []
     for job in jobs:
         params += [
@@ -37,8 +38,11 @@ def insert_statement(jobs: Sequence[NewJob], vendor: str, now: datetime | None) 
         ]
         times, moments = _times(job, clock)
         params += moments
-        rows.append(f"({_JOB_PLACES}, {times}, {_CONSTANTS})")
+        if has_flows:
+            params.append(job.flow)
+        rows.append(f"({_JOB_PLACES}, {times}, {_CONSTANTS}{', %s' if has_flows else ''})")
     columns = _COLUMNS if vendor == "mysql" else _COLUMNS.replace("`", "")
+    columns += ", flow" if has_flows else ""
     return f"INSERT INTO django_jobqueue_job ({columns}) VALUES {', '.join(rows)}", params  # noqa: S608
 
 

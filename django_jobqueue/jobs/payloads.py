@@ -22,9 +22,28 @@ FORMAT = 1
 TAG = "$type"
 MAX_DEPTH = 100
 MAX_INTEGER_BITS = 14_000  # Python refuses to read integers of more than 4,300 digits
-_SEPARATORS = (",", ":")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 Path = tuple[str | int, ...]
+
+
+class Previous:
+    """What PREVIOUS is: it stands for the result of the step before, in the arguments of a chain's later steps."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "PREVIOUS"
+
+
+class Slot:
+    """PREVIOUS where it may stand; ``fill`` puts the result there."""
+
+    __slots__ = ()
+
+
+PREVIOUS: Any = Previous()  # Any, so that it may be given for a parameter of whatever type
+_SLOT = Slot()
 
 
 def encode(args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str], limit: int) -> str:
@@ -35,7 +54,7 @@ def encode(args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str],
     """
     carried_args = [_carry(value, _name_at(names, index), 0) for index, value in enumerate(args)]
     carried_kwargs = {name: _carry(value, name, 0) for name, value in kwargs.items()}
-    text = json.dumps({"args": carried_args, "kwargs": carried_kwargs}, separators=_SEPARATORS)
+    text = _ENCODER.encode({"args": carried_args, "kwargs": carried_kwargs})
     return _within("The arguments take", text, limit)
 
 
@@ -62,6 +81,8 @@ def decode(text: str, format_version: int) -> tuple[list[Any], dict[str, Any]]:
         return args, kwargs
     try:
         return [_restore(value) for value in args], {name: _restore(value) for name, value in kwargs.items()}
+    except InvalidPayload:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise InvalidPayload(f"The stored payload has a tag that cannot be read: {error}.") from None
 
@@ -70,9 +91,60 @@ def encode_metadata(metadata: Mapping[str, Any], limit: int) -> str:
     """Metadata as JSON text: the same values as a payload, under the same rules."""
     if not metadata:
         return ""
-    return _within(
-        "The metadata takes", json.dumps(_carry(dict(metadata), "metadata", 0), separators=_SEPARATORS), limit
-    )
+    return _within("The metadata takes", _ENCODER.encode(_carry(dict(metadata), "metadata", 0)), limit)
+
+
+def encode_result(value: Any, limit: int) -> str:
+    """What a job returned, as JSON text: the same values as a payload, under the same rules."""
+    return _within("The result takes", _ENCODER.encode(_carry(value, "result", 0)), limit)
+
+
+def decode_result(text: str) -> Any:
+    """A stored result; raises InvalidPayload for text that is none."""
+    try:
+        return _restore(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise InvalidPayload(f"The stored result cannot be read: {error}.") from None
+
+
+def with_slots(value: Any, depth: int = 0) -> Any:
+    """Arguments in which PREVIOUS may stand, as ``encode`` takes them; what it refuses is left as it is."""
+    if value is PREVIOUS:
+        return _SLOT
+    kind = type(value)
+    if depth > MAX_DEPTH:
+        return value
+    if kind is list or kind is tuple:
+        return kind(with_slots(item, depth + 1) for item in value)
+    return {key: with_slots(item, depth + 1) for key, item in value.items()} if kind is dict else value
+
+
+def has_slot(payload: str) -> bool:
+    """Whether a payload may have a slot; it may also only hold a text that looks like one."""
+    return _SLOT_MARK in payload
+
+
+def fill(payload: str, result: str, limit: int) -> str:
+    """The payload with a result, as JSON text, in its slots; raises InvalidPayload over ``limit`` bytes."""
+    text = _ENCODER.encode(_fill(json.loads(payload), json.loads(result)))
+    return _within("With the result of the step before the arguments take", text, limit)
+
+
+def fill_in_vain(payload: str, reason: str) -> str:
+    """The payload with slots that say, when the job runs, why there is no result."""
+    return _ENCODER.encode(_fill(json.loads(payload), {TAG: _MISSING, "value": reason}))
+
+
+def _fill(value: Any, result: Any) -> Any:
+    if isinstance(value, list):
+        return [_fill(item, result) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get(TAG) == _SLOT_TAG:
+        return result
+    if value.get(TAG) == "dict":  # the user's own: a key of it may be the tag
+        return {TAG: "dict", "value": {key: _fill(item, result) for key, item in value["value"].items()}}
+    return {key: _fill(item, result) for key, item in value.items()}
 
 
 def _within(claim: str, text: str, limit: int) -> str:
@@ -234,6 +306,20 @@ def _carry_decimal(value: Decimal, path: str, depth: int) -> dict[str, Any]:
     return {TAG: "Decimal", "value": str(value)}
 
 
+def _refuse_previous(value: Previous, path: str, depth: int) -> dict[str, Any]:
+    raise InvalidPayload(
+        f"{path}: PREVIOUS stands for the result of the step before; only the steps of a chain after its first, and "
+        "its catch, may have it."
+    )
+
+
+def _missing(reason: str) -> Any:
+    raise InvalidPayload(reason)
+
+
+_SLOT_TAG, _MISSING = "previous", "missing"
+_SLOT_MARK = f'"{TAG}":"{_SLOT_TAG}"'
+
 _CARRIERS: dict[type, Callable[[Any, str, int], dict[str, Any]]] = {
     tuple: _carry_tuple,
     datetime: _carry_moment,
@@ -245,6 +331,8 @@ _CARRIERS: dict[type, Callable[[Any, str, int], dict[str, Any]]] = {
     },
     UUID: lambda value, path, depth: {TAG: "UUID", "value": str(value)},
     Decimal: _carry_decimal,
+    Previous: _refuse_previous,
+    Slot: lambda value, path, depth: {TAG: _SLOT_TAG},
 }
 
 _RESTORERS: dict[str, Callable[[Any], Any]] = {
@@ -256,6 +344,7 @@ _RESTORERS: dict[str, Callable[[Any], Any]] = {
     "timedelta": lambda value: timedelta(*value),
     "UUID": UUID,
     "Decimal": Decimal,
+    _MISSING: _missing,
 }
 
 

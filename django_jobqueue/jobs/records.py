@@ -17,6 +17,7 @@ MAX_KEPT_ATTEMPTS = 20
 
 SCHEDULED, READY, RESERVED, BLOCKED = "scheduled", "ready", "reserved", "blocked"
 FAILED = "failed"  # of a dead letter; never stored in a job's state
+PROCESSED = "processed"  # of a job that succeeded and left a result; never stored either
 
 
 class NewJob(NamedTuple):
@@ -34,6 +35,7 @@ class NewJob(NamedTuple):
     available_at: datetime | None = None
     metadata: str = ""
     masked: str = ""
+    flow: str | None = None  # what follows it: see jobs/flows.py
 
 
 class Position(NamedTuple):
@@ -68,6 +70,7 @@ class Reservation(NamedTuple):
     retry_until: datetime | None = None
     metadata: str = ""
     masked: str = ""
+    flow: str | None = None
 
     @property
     def position(self) -> Position:
@@ -171,12 +174,30 @@ class AttemptHistory:
         return json.dumps({"total": self.total, "last": [asdict(record) for record in self.last]})
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """It succeeded: the job goes, and ``then`` is stored in the same transaction."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewResult:
+    """What a job returned, to be kept for ``keep_for`` seconds.
+
+    ``value`` is JSON text; it is empty where ``error`` says why the value could not be kept.
+    """
+
+    value: str
+    error: str
+    started_at: datetime
+    finished_at: datetime
+    keep_for: float
+
+
+class Complete(NamedTuple):
+    """It succeeded: the job goes; ``then`` and ``result`` are stored in the same transaction.
+
+    A member of ``batch`` leaves it then too; or, where a job follows it, that one becomes the member in its place.
+    """
 
     reservation: Reservation
     then: tuple[NewJob, ...] = ()
+    result: NewResult | None = None
+    batch: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +214,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """It becomes a dead letter, with this attempt as the last of its history."""
+    """It becomes a dead letter, with this attempt as the last of its history; ``then`` is stored with it.
+
+    A member of ``batch`` has failed then.
+    """
 
     reservation: Reservation
     record: AttemptRecord
+    then: tuple[NewJob, ...] = ()
+    batch: UUID | None = None
 
 
 Settlement: TypeAlias = Complete | Release | Fail
@@ -204,7 +230,10 @@ Settlement: TypeAlias = Complete | Release | Fail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescued:
-    """A job whose reservation expired. ``record`` is that of the attempt when it was spent, else None."""
+    """A job whose reservation expired. ``record`` is that of the attempt when it was spent, else None.
+
+    ``then`` is what was stored because it became a dead letter, ``batch`` the batch in which it has failed.
+    """
 
     id: UUID
     name: str
@@ -214,6 +243,8 @@ class Rescued:
     worker: str
     record: AttemptRecord | None
     dead_lettered: bool
+    then: tuple[NewJob, ...] = ()
+    batch: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +278,25 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRecord:
+    """What is kept of a job that succeeded; ``value`` and ``error`` are those of NewResult."""
+
+    id: UUID
+    connection: str
+    queue: str
+    name: str
+    value: str
+    error: str
+    attempts: int
+    max_attempts: int | None
+    created_at: datetime
+    started_at: datetime
+    finished_at: datetime
+    errors: AttemptHistory
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailedSummary:
     """One line of a list of dead letters: no payload, no traceback."""
 
@@ -261,6 +311,47 @@ class FailedSummary:
     exception_message: str
     retries: int
     failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewBatch:
+    """A batch to store. ``callbacks`` is the text of ``flows.Callbacks``, ``metadata`` JSON text."""
+
+    id: UUID
+    name: str
+    metadata: str
+    allow_failures: bool
+    callbacks: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRecord:
+    """A stored batch. ``pending`` members have not ended; whoever is none of the three kinds is done."""
+
+    id: UUID
+    connection: str
+    name: str
+    metadata: str
+    allow_failures: bool
+    total: int
+    pending: int
+    failed: int
+    cancelled: int
+    created_at: datetime
+    finished_at: datetime | None
+    cancelled_at: datetime | None
+
+    @property
+    def done(self) -> int:
+        return self.total - self.pending - self.failed - self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedBatch:
+    """A batch that has just ended, and the jobs that were stored because of that."""
+
+    record: BatchRecord
+    then: tuple[NewJob, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

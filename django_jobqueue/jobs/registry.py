@@ -8,6 +8,8 @@ from threading import Lock
 from ..exceptions import InvalidOption, UnknownJob
 from .definition import Definition, origin
 
+OWN_NAMES = "django_jobqueue."
+
 
 class Registry:
     def __init__(self) -> None:
@@ -40,11 +42,11 @@ class Registry:
         return definition
 
     def definitions(self) -> list[Definition]:
-        """All definitions, by name."""
-        return [self._definitions[name] for name in sorted(self._definitions)]
+        """All definitions of the project's, by name; those of our own jobs concern nobody."""
+        return [self._definitions[name] for name in sorted(self._definitions) if not name.startswith(OWN_NAMES)]
 
     def _unknown(self, name: str) -> str:
-        near = get_close_matches(name, list(self._definitions), n=3, cutoff=0.5)
+        near = get_close_matches(name, [one.name for one in self.definitions()], n=3, cutoff=0.5)
         hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
         return (
             f"No handler is registered under the name {name!r}.{hint} Handlers are functions with @job in the "

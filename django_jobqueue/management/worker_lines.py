@@ -69,7 +69,7 @@ class Session:
 
     def _begin(self) -> None:
         console, options = self._console, self._options
-        worker = new_identity().rpartition(":")[0]
+        worker = new_identity(options.name).rpartition(":")[0]
         definitions = registry.definitions()
         if not console.is_terminal:
             console.event(

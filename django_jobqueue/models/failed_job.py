@@ -27,6 +27,7 @@ class FailedJob(models.Model):
     max_attempts = models.IntegerField(_("maximum attempts"), null=True)
     metadata = models.TextField(_("metadata"), default="")
     masked = models.TextField(default="")
+    flow = models.TextField(null=True)  # noqa: DJ001 - as in Job
     created_at = ClockField(_("dispatched"))
     exception_class = ExactCharField(_("error"), max_length=MAX_CLASS)
     exception_message = models.CharField(_("message"), max_length=MAX_MESSAGE)

@@ -20,8 +20,8 @@ class Job(models.Model):
 
     ``rank`` is minus the priority, so that ascending is the order of running on every database. ``ready_at``
     is when the job became runnable, by the store's clock; until then it repeats ``available_at``. ``alone``
-    says that the reservation took this row only. ``errors``, ``metadata`` and ``masked`` are JSON text, which
-    the database never parses.
+    says that the reservation took this row only. ``errors``, ``metadata``, ``masked`` and ``flow``, what
+    follows the job, are JSON text, which the database never parses.
     """
 
     id = JobIdField(primary_key=True, editable=False)
@@ -52,6 +52,7 @@ class Job(models.Model):
     errors = models.TextField(default="")
     metadata = models.TextField(_("metadata"), default="")
     masked = models.TextField(default="")
+    flow = models.TextField(null=True)  # noqa: DJ001 - so that the insert of a job without one leaves it out
 
     class Meta:
         verbose_name = _("job")

@@ -1,24 +1,31 @@
-"""One job by its id, wherever it is."""
+"""One job by its id, wherever it is, and waiting for its end."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from ..drivers import Driver, connections
-from ..exceptions import InvalidOption
-from ..jobs.payloads import decode_metadata
-from ..jobs.records import AttemptRecord, JobRecord
+from ..exceptions import InvalidOption, JobQueueError
+from ..jobs.payloads import decode_metadata, decode_result
+from ..jobs.records import FAILED, PROCESSED, AttemptRecord, JobRecord, ResultRecord
+from ..jobs.times import seconds
 from ..signals import job_cancelled
+
+# Most jobs that somebody waits for end soon; one that takes long is not asked about more often than a second.
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class FoundJob:
     """A job as it was when it was read.
 
-    ``state`` is "scheduled", "ready", "reserved", "blocked", or "failed" for a dead letter; ``errors`` are the
-    last failed attempts, the oldest first.
+    ``state`` is "scheduled", "ready", "reserved", "blocked", "failed" for a dead letter, or "processed" for one that
+    succeeded and kept its result. ``errors`` are the last failed attempts, the oldest first. ``result`` is what the
+    handler returned, None where ``result_error`` says why that could not be kept.
     """
 
     id: UUID
@@ -30,25 +37,72 @@ class FoundJob:
     max_attempts: int | None
     errors: tuple[AttemptRecord, ...]
     metadata: dict[str, Any]
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    result: Any = None
+    result_error: str = ""
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in {PROCESSED, FAILED}
 
     def cancel(self) -> bool:
         """Remove the job from its queue; False when it is running, or gone."""
         return cancel(self.id, connection=self.connection)
 
+    def wait(self, timeout: float | timedelta) -> FoundJob | None:
+        """The job at its end, "processed" or "failed"; None when it is gone, and kept no result.
+
+        Raises TimeoutError when that takes longer than ``timeout`` seconds, and JobQueueError inside a transaction of
+        the job's database, in which the end might never be seen.
+        """
+        return _wait(self, seconds("timeout", timeout))
+
 
 def get_job(id: UUID | str, connection: str | None = None) -> FoundJob | None:
-    """The job, or dead letter, of an id; None when it is gone, or never was.
+    """The job, dead letter or kept result of an id; None when it is gone, or never was.
 
     ``connection`` names the one to look in; otherwise each is asked, in the order of the setting.
     """
-    job_id = _to_uuid(id)
+    job_id = to_uuid(id)
     drivers = connections.all() if connection is None else [connections[connection]]
     for driver in drivers:
-        # Asked twice: between the table of jobs and that of dead letters, a retry may have moved it.
-        record = driver.get(job_id) or driver.get(job_id)
-        if record is not None:
-            return _found(record)
+        found = _look(driver, job_id)
+        if found is not None:
+            return found
     return None
+
+
+def _look(driver: Driver, job_id: UUID) -> FoundJob | None:
+    """Jobs are asked twice: between the look at them and that at the dead letters, a retry may have moved it."""
+    record = driver.get(job_id)
+    if record is None:
+        result = driver.get_result(job_id)
+        if result is not None:
+            return _of_result(result)
+        record = driver.get(job_id)
+    return None if record is None else _of_job(record)
+
+
+def _wait(job: FoundJob, timeout: float) -> FoundJob | None:
+    driver = connections[job.connection]
+    if driver.in_transaction():
+        raise JobQueueError(
+            f"wait() for the job {job.id} is called inside a transaction of its database {driver.database!r}, which "
+            "may never see the job end, and may be what keeps it from starting. Call it after the commit."
+        )
+    ends_at = time.monotonic() + timeout
+    pause = FIRST_PAUSE
+    while True:
+        found = _look(driver, job.id)
+        if found is None or found.has_ended:
+            return found
+        left = ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"The job {job.name!r} {job.id} is still {found.state} after {timeout:g} s.")
+        time.sleep(min(pause, left))
+        pause = min(pause * 2, LONGEST_PAUSE)
 
 
 def cancel(job_id: UUID, *, connection: str) -> bool:
@@ -67,11 +121,7 @@ def _announce(driver: Driver, record: JobRecord) -> None:
     )
 
 
-def _found(record: JobRecord) -> FoundJob:
-    try:
-        metadata = decode_metadata(record.metadata)
-    except ValueError:
-        metadata = {}
+def _of_job(record: JobRecord) -> FoundJob:
     return FoundJob(
         id=record.id,
         name=record.name,
@@ -81,11 +131,48 @@ def _found(record: JobRecord) -> FoundJob:
         attempts=record.attempts,
         max_attempts=record.max_attempts,
         errors=record.errors.last,
-        metadata=metadata,
+        metadata=read_metadata(record.metadata),
+        created_at=record.created_at,
+        started_at=record.reserved_at,
+        finished_at=record.failed_at,
     )
 
 
-def _to_uuid(value: UUID | str) -> UUID:
+def _of_result(record: ResultRecord) -> FoundJob:
+    value, error = None, record.error
+    if not error:
+        try:
+            value = decode_result(record.value)
+        except ValueError as unreadable:
+            error = str(unreadable)
+    return FoundJob(
+        id=record.id,
+        name=record.name,
+        queue=record.queue,
+        connection=record.connection,
+        state=PROCESSED,
+        attempts=record.attempts,
+        max_attempts=record.max_attempts,
+        errors=record.errors.last,
+        metadata=read_metadata(record.metadata),
+        created_at=record.created_at,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        result=value,
+        result_error=error,
+    )
+
+
+def read_metadata(text: str) -> dict[str, Any]:
+    """Stored metadata, empty when it cannot be read."""
+    try:
+        return decode_metadata(text)
+    except ValueError:
+        return {}
+
+
+def to_uuid(value: UUID | str) -> UUID:
+    """An id that may be given as text; raises InvalidOption."""
     if isinstance(value, UUID):
         return value
     try:

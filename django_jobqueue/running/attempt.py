@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from ..conf import get_settings
 from ..jobs.context import JobContext
 from ..jobs.definition import Definition, Unset
 from ..jobs.errors import class_path, message_of, traceback_of
-from ..jobs.records import AttemptRecord, Complete, Fail, Release, Reservation, Settlement
+from ..jobs.flows import batch_of, caught, read
+from ..jobs.payloads import encode_result
+from ..jobs.records import AttemptRecord, Complete, Fail, NewResult, Release, Reservation, Settlement
 from ..jobs.retry import GiveUp, Policy, decide
 from .options import WorkerOptions
 
@@ -52,6 +55,7 @@ class Attempt:
                 stop_asked=lambda: self.asks_to_stop(job),
                 stored_payload=job.payload,
                 stored_metadata=job.metadata,
+                batch_id=batch_of(job.flow),
                 format=job.format,
             )
         return self._context
@@ -110,6 +114,47 @@ class Attempt:
             traceback=traceback_of(error, self.secrets),
         )
 
+    def complete(self, value: Any) -> Complete:
+        """What follows the handler's return."""
+        keep_for = None if self.definition is None else self.definition.keep_result
+        if keep_for is None:
+            keep_for = self.options.keep_results
+        if keep_for or self.job.flow is not None:
+            return self._complete_with(value, keep_for)
+        return Complete(self.job)
+
+    def _complete_with(self, value: Any, keep_for: float) -> Complete:
+        flow = read(self.job.flow)
+        if not keep_for and not flow.steps:
+            return Complete(self.job, batch=flow.batch)
+        limit = get_settings().payload_limit
+        text, error = self._encoded(value, limit) if keep_for or flow.asks_for_result else ("", "")
+        then = flow.after(self.job, text, error, limit)
+        return Complete(self.job, then, self._result(text, error, keep_for) if keep_for else None, flow.batch)
+
+    def _encoded(self, value: Any, limit: int) -> tuple[str, str]:
+        """A value as JSON text, or why it is none; that costs the job its result and nothing else."""
+        try:
+            return encode_result(value, limit), ""
+        except BaseException as refused:  # whatever a value of the handler's own class does, its worker goes on
+            return "", message_of(refused, self.secrets)
+
+    def _result(self, text: str, error: str, keep_for: float) -> NewResult:
+        started_at = self.started_at
+        return NewResult(
+            value=text,
+            error=error,
+            started_at=started_at,
+            finished_at=started_at + timedelta(seconds=self.elapsed),
+            keep_for=keep_for,
+        )
+
+    def fail(self, record: AttemptRecord) -> Fail:
+        """It becomes a dead letter."""
+        job = self.job
+        then = caught(job.flow, job.id, job.name, job.queue, job.rank, job.connection, record)
+        return Fail(job, record, then, batch_of(job.flow))
+
     def conclude(self, error: BaseException) -> Release | Fail:
         """What follows this attempt, which failed."""
         decision = decide(
@@ -121,7 +166,7 @@ class Attempt:
         )
         record = self.record(error)
         if isinstance(decision, GiveUp):
-            return Fail(self.job, record)
+            return self.fail(record)
         return Release(self.job, decision.delay, record)
 
     def end(self, settlement: Settlement, *, is_settled: bool = False) -> Ended:

@@ -17,6 +17,7 @@ from django.db import transaction
 from ..drivers import Driver
 from ..exceptions import InvalidConnection, JobQueueError, ReservationLost
 from ..jobs.context import FailedByHandler, ReleaseRequest, running_job
+from ..jobs.flows import read
 from ..jobs.payloads import decode, values_at
 from ..jobs.records import Complete, Fail, Release, Reservation, Settlement
 from ..jobs.registry import registry
@@ -52,9 +53,9 @@ def execute(
 
 
 def _run(attempt: Attempt, surroundings: Surroundings, limit: Limit) -> Ended:
-    settlement: Settlement = Complete(attempt.job)
+    settlement: Settlement
     try:
-        surroundings.run_clean(_handler_call(attempt, limit))
+        settlement = attempt.complete(surroundings.run_clean(_handler_call(attempt, limit)))
     except BaseException as error:
         settlement = _settlement_of(error, attempt)
     return attempt.end(settlement)
@@ -68,22 +69,23 @@ def _run_atomic(
     The row's lock is the lease, held to the end. A handler that raises undoes its own writes only. Where the
     transaction itself is gone, or was left open, the end is handed to the desk, fenced by the token like any other.
     """
-    settlement: Settlement | None = None
+    settlement: Settlement | None = None  # of a handler that did not succeed
+    completed = Complete(attempt.job)
     committed: list[bool] = []
 
     def in_one_transaction() -> None:
-        nonlocal settlement
+        nonlocal settlement, completed
         with transaction.atomic(using=database):
             transaction.on_commit(lambda: committed.append(True), using=database)
             if not driver.lock(attempt.job):
                 raise ReservationLost(f"The job {attempt.job.id} was taken by another worker before it started.")
             try:
                 with transaction.atomic(using=database):
-                    call()
+                    completed = attempt.complete(call())
                     _check_writes_stay(database, attempt)
             except BaseException as error:
                 settlement = _settlement_of(error, attempt)
-            if not driver.settle([settlement or Complete(attempt.job)], now=now):
+            if not driver.settle([settlement or completed], now=now):
                 raise ReservationLost(f"The job {attempt.job.id} was taken from this worker while it ran.")
 
     try:
@@ -101,7 +103,7 @@ def _run_atomic(
         # An on_commit callback: the effects are there to stay, so that another attempt would double them.
         settlement = Fail(attempt.job, attempt.record(error))
         driver.bury(attempt.job, settlement.record, now=now)
-    return attempt.end(settlement or Complete(attempt.job), is_settled=True)
+    return attempt.end(settlement or completed, is_settled=True)
 
 
 def _handler_call(attempt: Attempt, limit: Limit) -> Callable[[], Any]:
@@ -111,6 +113,8 @@ def _handler_call(attempt: Attempt, limit: Limit) -> Callable[[], Any]:
         raise JobQueueError(f"Reserved {job.attempt} times; {attempt.max_attempts} attempts are allowed.")
     definition = attempt.definition or registry.get(job.name)
     args, kwargs = decode(job.payload, job.format)
+    if job.flow is not None:
+        read(job.flow)  # what cannot follow the job is to be known before it runs
     attempt.secrets = values_at(job.masked, args, kwargs)
 
     def call() -> Any:
@@ -127,7 +131,7 @@ def _settlement_of(error: BaseException, attempt: Attempt) -> Release | Fail:
         if isinstance(error, ReleaseRequest):
             return Release(attempt.job, error.delay)
         if isinstance(error, FailedByHandler):
-            return Fail(attempt.job, attempt.record(error))
+            return attempt.fail(attempt.record(error))
         return attempt.conclude(error)
     finally:
         # A cycle, as asgiref makes one, would keep the handler's objects alive until the collector finds it.

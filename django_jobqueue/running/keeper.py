@@ -16,7 +16,7 @@ from threading import Thread
 
 from ..drivers import Driver, connections
 from ..exceptions import ReservationLost
-from ..jobs.records import Fail, Release, Reservation, Settlement
+from ..jobs.records import Release, Reservation, Settlement
 from ..jobs.registry import registry
 from .attempt import Attempt
 from .desk import Desk
@@ -189,7 +189,7 @@ def _abandoned(attempt: Attempt) -> Settlement:
     if attempt.max_attempts > 1:
         return Release(attempt.job, delay=0)
     error = ReservationLost("The worker had to stop before this job ended, and it has only one attempt.")
-    return Fail(attempt.job, attempt.record(error))
+    return attempt.fail(attempt.record(error))
 
 
 def by_driver(jobs: Collection[Reservation]) -> Iterable[tuple[Driver, list[Reservation]]]:

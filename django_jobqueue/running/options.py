@@ -17,8 +17,10 @@ class WorkerOptions:
 
     ``queues`` is strict order, ``("*",)`` every queue in turn. ``max_attempts`` and ``backoff`` apply to jobs
     that were given none. ``max_jobs`` counts the attempts of the whole process, and ``memory`` its resident megabytes.
+    ``name`` stands in the place of the host's, where people see who works.
     """
 
+    name: str = ""
     queues: tuple[str, ...] = (EVERY_QUEUE,)
     connections: tuple[str, ...] | None = None
     workers: int = 1
@@ -35,6 +37,7 @@ class WorkerOptions:
     retry_after: float = 90
     settle: Literal["each", "batch"] = "batch"
     error_backoff_cap: float = 30
+    keep_results: float = 0
 
     @classmethod
     def from_settings(cls, **given: object) -> WorkerOptions:
@@ -49,6 +52,7 @@ class WorkerOptions:
             "retry_after": settings.retry_after,
             "settle": settings.settle,
             "error_backoff_cap": settings.queue_error_backoff_cap,
+            "keep_results": settings.keep_results,
         }
         values |= {key: value for key, value in given.items() if value is not None}
         return cls(**values)  # type: ignore[arg-type]

@@ -143,7 +143,7 @@ def test_a_job_cannot_be_decorated_twice(register: Register) -> None:
         job(plain)
 
 
-@pytest.mark.parametrize("option", ["unique", "concurrency", "rate", "fair", "schedule", "keep_result", "tries"])
+@pytest.mark.parametrize("option", ["unique", "concurrency", "rate", "fair", "schedule", "tries"])
 def test_an_option_that_nothing_has_built_yet_is_refused(option: str) -> None:
     def plain() -> None: ...
 

@@ -181,6 +181,14 @@ def test_a_push_of_many_keeps_what_each_was_told(store: Store, clock: Clock) -> 
     assert store.get(ready).max_attempts == 9
 
 
+def test_a_push_of_many_carries_any_text(store: Store) -> None:
+    texts = ["", "NULL", "null", "{a,b}", 'say "it"', "it's", "back\\slash", "\\", '"', "100% %s", " , ", "\n\t", "☃"]
+    jobs = [new("shop.work", payload=text, metadata=text, masked=text) for text in texts]
+    store.push(*jobs)
+    taken = store.take(rows=len(jobs))
+    assert [(job.payload, job.metadata, job.masked) for job in taken] == [(text, text, text) for text in texts]
+
+
 def test_a_push_of_nothing_stores_nothing(store: Store) -> None:
     assert store.push() == set()
     assert store.driver.queues() == []
@@ -1120,6 +1128,19 @@ def test_a_rescue_takes_those_that_expired_first_and_no_more_than_its_limit(stor
     assert {rescued.name for rescued in store.lose(limit=2)} == {"a", "b"}
     assert {rescued.name for rescued in store.rescue(limit=2)} == {"c"}
     assert store.rescue(limit=2) == []
+
+
+def test_healthy_long_jobs_never_hide_a_lost_one(store: Store, clock: Clock) -> None:
+    """F20: more of them than a rescue takes at once, and reserved before it."""
+    store.push(*(new() for _ in range(3)))
+    healthy = store.take(rows=3)
+    lost = store.dispatch()
+    store.take_one(worker="killed")
+    clock.tick(RETRY_AFTER - 1)
+    assert store.renew(*healthy) == set()
+    clock.tick(2)
+    assert ids(store.rescue(limit=1)) == {lost.id}
+    assert store.settle(*map(Complete, healthy)) == ids(healthy)
 
 
 def test_a_dead_letter_of_a_rescue_keeps_the_earlier_errors(store: Store) -> None:

@@ -460,7 +460,7 @@ def test_what_version_1_wrote_is_read(store: Store, driver: RedisDriver, clock: 
     form = f"1 ready -5 {moment} {moment} {moment} 1 1 0 2 1 4 {moment + 7}   0 \nmail\nshop.jobs.sync\n"
     record = json.dumps(asdict(attempt()))
     driver.client.hset(driver.keys.jobs, job_id.hex, form)
-    driver.client.hset(driver.keys.bodies, job_id.hex, '1 10 2 {"user":7}[]{"args":["☃"],"kwargs":{}}')
+    driver.client.hset(driver.keys.bodies, job_id.hex, '1 10 2  {"user":7}[]{"args":["☃"],"kwargs":{}}')
     driver.client.hset(driver.keys.errors, job_id.hex, f"1\n{record}")
     driver.client.hset(driver.keys.queues, "mail", 1)
     driver.client.zadd(keys[-2], {f"{moment:017}{job_id.hex}": -5})

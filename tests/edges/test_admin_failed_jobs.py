@@ -73,7 +73,7 @@ def test_every_page_takes_few_queries(
 def test_the_list_reads_neither_payloads_nor_tracebacks(operator: Client) -> None:
     dead_letter()
     deferred = operator.get(LIST).context["cl"].result_list[0].get_deferred_fields()
-    assert deferred == {"payload", "errors", "metadata", "masked"}
+    assert deferred == {"payload", "errors", "metadata", "masked", "flow"}
 
 
 def test_the_count_stops_at_its_limit_and_says_so(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:

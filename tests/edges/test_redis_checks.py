@@ -50,7 +50,7 @@ def test_a_missing_prefix_is_an_error_in_production_and_a_warning_before(setting
     """F92"""
     configure(settings, fast={"DRIVER": "redis", "CACHE": "redis"})
     settings.DEBUG = True
-    assert set(found()) == {"W008"}
+    assert set(found()) == {"W009"}
     settings.DEBUG = False
     assert set(found()) == {"E005"}
     assert "'fast'" in found()["E005"].msg
@@ -128,7 +128,7 @@ GOOD = {"maxmemory_policy": "noeviction", "appendonly": "yes"}
 @pytest.mark.django_db(transaction=True)
 def test_a_server_that_keeps_its_jobs_has_no_warning(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(fast, monkeypatch, **GOOD)
-    assert "W009" not in found(["default"])
+    assert "W010" not in found(["default"])
 
 
 @pytest.mark.redis
@@ -142,7 +142,7 @@ def test_a_server_that_may_lose_jobs_is_a_warning(
 ) -> None:
     """F92"""
     answering(fast, monkeypatch, **{**GOOD, **changes})
-    assert said in found(["default"])["W009"].msg
+    assert said in found(["default"])["W010"].msg
 
 
 @pytest.mark.redis
@@ -153,11 +153,11 @@ def test_a_cache_whose_clear_would_flush_the_queue_is_a_warning(
     """F92"""
     cache(settings, "sessions")
     answering(connections["fast"], monkeypatch, **GOOD)
-    warning = found(["default"])["W009"]
+    warning = found(["default"])["W010"]
     assert "clear() of the cache 'sessions'" in warning.msg
     cache(settings, "sessions", LOCATION="redis://127.0.0.1:1/15")
     answering(connections["fast"], monkeypatch, **GOOD)
-    assert "W009" not in found(["default"])
+    assert "W010" not in found(["default"])
 
 
 @pytest.mark.redis
@@ -167,14 +167,14 @@ def test_a_server_that_does_not_tell_its_settings_is_no_error(fast: Any, monkeyp
         raise ResponseError("unknown command 'CONFIG'")
 
     monkeypatch.setattr(fast.client, "config_get", refused)
-    assert "W009" not in found(["default"])
+    assert "W010" not in found(["default"])
 
 
 @pytest.mark.django_db
 def test_a_server_out_of_reach_stops_no_check(settings: Any) -> None:
     cache(settings, "absent", LOCATION="redis://127.0.0.1:1/0")
     configure(settings, fast=entry(CACHE="absent"))
-    assert "W009" not in found(["default"])
+    assert "W010" not in found(["default"])
 
 
 def test_a_connection_without_an_end_of_waiting_is_a_warning(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ ends it by the same token: whatever crashes in between is dealt with when that h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from threading import Lock
@@ -19,6 +20,7 @@ from redis.client import PubSub
 from redis.exceptions import RedisError
 
 from ...exceptions import InvalidConnection
+from ...jobs.flows import caught
 from ...jobs.records import (
     AttemptRecord,
     Cause,
@@ -33,11 +35,12 @@ from ...jobs.records import (
     Reservation,
     Reserved,
     ReserveLimit,
+    ResultRecord,
     Settlement,
 )
 from ...jobs.times import from_microseconds, microseconds, to_microseconds
 from ...models import FailedJob, Job
-from ..base import RESCUE_LIMIT, STAGE_LIMIT, Namespace, Waiter, is_ready_at_once, ready_queues
+from ..base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Namespace, Waiter, is_ready_at_once, ready_queues
 from ..dead_letters import DeadLetterDriver
 from ..transactions import is_conflict
 from .ends import Argument, Ends, Recovery, in_groups
@@ -53,6 +56,7 @@ from .form import (
     read_errors,
     read_form,
     reservation,
+    result_record,
 )
 from .letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
 from .news import NewsListener
@@ -191,7 +195,8 @@ class RedisDriver(DeadLetterDriver):
             elif isinstance(item, Release):
                 ends.release(item)
             elif (item.reservation.id, item.reservation.token.hex) in dead:
-                ends.remove(item.reservation)
+                held = item.reservation
+                ends.remove(held.id, held.token.hex, held.queue, item.then)
         ours = self._end(ends, now)
         self.dead_letters.drop({form.id: form.retries for form in dead.values() if form.id not in ours})
         self._wake(ready_queues(item for item in settlements if item.reservation.id in ours))
@@ -212,7 +217,7 @@ class RedisDriver(DeadLetterDriver):
             held = item.reservation
             key = held.id, held.token.hex
             if key in dead:
-                body = Body(held.payload, held.metadata, held.masked)
+                body = Body(held.payload, held.metadata, held.masked, held.flow)
                 jobs.append((dead_job(dead[key], body, errors[key]), item.record))
         self.dead_letters.store(jobs, from_microseconds(int(moment)))
         return dead
@@ -257,12 +262,17 @@ class RedisDriver(DeadLetterDriver):
         over = self.dead_letters.settled_before(forms)
         rescued = {form.id: how.rescued(form, moment) for form in forms if form.id not in over}
         dead = [form for form in forms if form.id in rescued and rescued[form.id].dead_lettered]
-        records = [cast(AttemptRecord, rescued[form.id].record) for form in dead]
-        self.dead_letters.store(list(zip(map(self._dead_job, dead), records, strict=True)), moment)
+        letters = [(self._dead_job(form), cast(AttemptRecord, rescued[form.id].record)) for form in dead]
+        self.dead_letters.store(letters, moment)
+        for job, record in letters:
+            then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, record)
+            rescued[job.id] = replace(rescued[job.id], then=then)
         ends = Ends()
         for form in forms:
-            if form.id in over or rescued[form.id].dead_lettered:
-                ends.add(form.id, form.token, form.queue, "remove")
+            if form.id in over:
+                ends.remove(form.id, form.token, form.queue)
+            elif rescued[form.id].dead_lettered:
+                ends.remove(form.id, form.token, form.queue, rescued[form.id].then)
             else:
                 ends.recover(form, rescued[form.id], counts=how.spends)
         ours = self._end(ends, now)
@@ -341,6 +351,18 @@ class RedisDriver(DeadLetterDriver):
         arguments = [argument for row in rows for argument in row.arguments(places)]
         if arguments:
             self.store.run("push", places, [_text(now), self._channel, *arguments])
+
+    # Results
+
+    def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
+        found = self.store.run("result", [], [_text(now), job_id.hex])
+        try:
+            return result_record(job_id, found, self.alias) if found else None
+        except Unreadable:
+            return None
+
+    def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return int(self.store.run("prune", [], [_text(now), limit]))
 
     def problems(self) -> list[str]:
         found = problems(self.client, self.alias, self.options)

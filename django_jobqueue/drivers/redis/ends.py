@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from ...jobs.records import Cause, Complete, Release, Rescued, Reservation
+from ...jobs.records import Cause, Complete, NewJob, Release, Rescued, Reservation
 from ...jobs.rescue import unfinished, verdict, verdict_in_hand
 from ...jobs.times import from_microseconds, microseconds
-from .form import Form, Places, job_arguments, write_record
+from .form import Form, Places, job_arguments, write_record, write_result
 
 Argument: TypeAlias = str | int
 
@@ -33,13 +33,24 @@ class Ends:
     def hand_back(self, held: Reservation) -> None:
         self.add(held.id, held.token.hex, held.queue, "hand_back")
 
-    def remove(self, held: Reservation) -> None:
-        self.add(held.id, held.token.hex, held.queue, "remove")
-
     def complete(self, item: Complete) -> None:
-        held = item.reservation
-        then = [argument for job in item.then for argument in job_arguments(job, self.places)]
-        self.add(held.id, held.token.hex, held.queue, "remove", *then)
+        held, result = item.reservation, item.result
+        kept: tuple[Argument, Argument] = ("", "")
+        if result is not None:
+            kept = write_result(held, result), microseconds(result.keep_for)
+        self.remove(held.id, held.token.hex, held.queue, item.then, kept)
+
+    def remove(
+        self,
+        job_id: UUID,
+        token: str,
+        queue: str,
+        then: Sequence[NewJob] = (),
+        kept: tuple[Argument, Argument] = ("", ""),
+    ) -> None:
+        """The job goes; ``kept`` is its result and for how many microseconds."""
+        follow = [argument for job in then for argument in job_arguments(job, self.places)]
+        self.add(job_id, token, queue, "remove", *kept, *follow)
 
     def release(self, item: Release) -> None:
         held = item.reservation

@@ -1,8 +1,9 @@
 """How a job lies in Redis, and the names of the keys; the scripts in ``lua/`` are the other half of this module.
 
 A job is three hash fields under its id: its form (numbers, states, moments: what changes), its body (what does not)
-and its errors, one JSON record a line. Form and body begin with the number of their version. All keys of a
-connection share one hash tag, since a job and what follows it may be in two queues, and one script moves both.
+and its errors, one JSON record a line. A result is one line of JSON, and the errors of its job. Each has the number of
+its version. All keys of a connection share one hash tag, since a job and what follows it may be in two queues, and one
+script moves both.
 """
 
 from __future__ import annotations
@@ -14,12 +15,21 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ...jobs.records import AttemptHistory, AttemptRecord, JobRecord, NewJob, Reservation
+from ...jobs.records import (
+    AttemptHistory,
+    AttemptRecord,
+    JobRecord,
+    NewJob,
+    NewResult,
+    Reservation,
+    ResultRecord,
+)
 from ...jobs.times import from_microseconds, microseconds, to_microseconds
 
 VERSION = "1"
-_COMMON = ("jobs", "bodies", "errors", "queues", "reserved", "unreadable")
+_COMMON = ("jobs", "bodies", "errors", "queues", "reserved", "unreadable", "results", "expiring")
 _NUMBERS = 16
+_RESULT_MOMENTS = ("created_at", "started_at", "finished_at")
 
 
 class Unreadable(Exception):
@@ -32,7 +42,7 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         self._tag = f"{{{prefix}}}"
         self.common = [f"{self._tag}{name}" for name in _COMMON]
-        self.jobs, self.bodies, self.errors, self.queues, self.reserved, self.unreadable = self.common
+        self.jobs, self.bodies, self.errors, self.queues, self.reserved, self.unreadable = self.common[:6]
         self.channel = f"{self._tag}news"
 
     def answered(self, worker: str) -> str:
@@ -84,6 +94,7 @@ class Body(NamedTuple):
     payload: str
     metadata: str
     masked: str
+    flow: str | None = None
 
 
 def read_form(job_id: bytes, text: bytes) -> Form:
@@ -112,19 +123,22 @@ def read_form(job_id: bytes, text: bytes) -> Form:
 
 def write_body(body: Body) -> str:
     """Lengths first, so that nothing is escaped."""
-    metadata, masked = body.metadata, body.masked
-    return f"{VERSION} {len(metadata)} {len(masked)} {metadata}{masked}{body.payload}"
+    metadata, masked, flow = body.metadata, body.masked, body.flow or ""
+    flow_length = "" if body.flow is None else len(flow)
+    return f"{VERSION} {len(metadata)} {len(masked)} {flow_length} {metadata}{masked}{flow}{body.payload}"
 
 
 def read_body(text: bytes) -> Body:
     """Raises Unreadable."""
     try:
-        version, metadata_length, masked_length, rest = text.decode().split(" ", 3)
+        version, metadata_length, masked_length, flow_length, rest = text.decode().split(" ", 4)
         if version != VERSION:
             raise Unreadable(text)
         first = int(metadata_length)
         second = first + int(masked_length)
-        return Body(payload=rest[second:], metadata=rest[:first], masked=rest[first:second])
+        third = second + int(flow_length or 0)
+        flow = rest[second:third] if flow_length else None
+        return Body(payload=rest[third:], metadata=rest[:first], masked=rest[first:second], flow=flow)
     except ValueError as error:
         raise Unreadable(text) from error
 
@@ -177,8 +191,41 @@ def job_arguments(
         "" if created_at is None else to_microseconds(created_at),
         retries,
         "" if errors is None else write_errors(errors),
-        write_body(Body(job.payload, job.metadata, job.masked)),
+        write_body(Body(job.payload, job.metadata, job.masked, job.flow)),
     ]
+
+
+def write_result(held: Reservation, result: NewResult) -> str:
+    return json.dumps(
+        {
+            "version": VERSION,
+            "queue": held.queue,
+            "name": held.name,
+            "value": result.value,
+            "error": result.error,
+            "attempts": held.attempt,
+            "max_attempts": held.max_attempts,
+            "created_at": to_microseconds(held.created_at),
+            "started_at": to_microseconds(result.started_at),
+            "finished_at": to_microseconds(result.finished_at),
+            "metadata": held.metadata,
+        }
+    )
+
+
+def result_record(job_id: UUID, text: bytes, connection: str) -> ResultRecord:
+    """Raises Unreadable."""
+    line, _, errors = text.partition(b"\n")
+    try:
+        body = json.loads(line)
+        if body.pop("version") != VERSION:
+            raise Unreadable(text)
+        moments: Any = {
+            field: from_microseconds(body.pop(field)) for field in ("created_at", "started_at", "finished_at")
+        }
+        return ResultRecord(id=job_id, connection=connection, errors=read_errors(errors), **body, **moments)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Unreadable(text) from error
 
 
 def names_and_tokens(reservations: Iterable[Reservation]) -> list[str]:
@@ -208,6 +255,7 @@ def reservation(form: Form, body: Body, connection: str, token: UUID) -> Reserva
         retry_until=_moment(form.retry_until),
         metadata=body.metadata,
         masked=body.masked,
+        flow=body.flow,
     )
 
 

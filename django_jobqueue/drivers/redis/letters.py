@@ -44,6 +44,7 @@ class Returning:
             retry_for=self._retry_for,
             metadata=row.metadata,
             masked=row.masked,
+            flow=row.flow,
         )
         errors = AttemptHistory.read(row.errors)
         return job_arguments(job, places, created_at=row.created_at, retries=row.retries + 1, errors=errors)
@@ -105,6 +106,7 @@ def dead_job(form: Form, body: Body, errors: AttemptHistory) -> Job:
         max_attempts=form.max_attempts,
         metadata=body.metadata,
         masked=body.masked,
+        flow=body.flow,
         created_at=from_microseconds(form.created_at),  # type: ignore[misc]
         attempts=form.attempts,
         retries=form.retries,

@@ -1,10 +1,10 @@
--- Stands before every script. KEYS are the six of the connection, then two for each queue that the script may touch,
+-- Stands before every script. KEYS are the eight of the connection, then two for each queue that the script may touch,
 -- in the order of its places; no script makes a key of its own. All of them lie in one hash slot.
-local JOBS, BODIES, ERRORS, QUEUES, RESERVED, UNREADABLE = unpack(KEYS, 1, 6)
+local JOBS, BODIES, ERRORS, QUEUES, RESERVED, UNREADABLE, RESULTS, EXPIRING = unpack(KEYS, 1, 8)
 local KEPT_ERRORS = 20
 
-local function ready_key(place) return KEYS[5 + 2 * place] end
-local function scheduled_key(place) return KEYS[6 + 2 * place] end
+local function ready_key(place) return KEYS[7 + 2 * place] end
+local function scheduled_key(place) return KEYS[8 + 2 * place] end
 
 -- Microseconds since 1970. A Lua number is exact up to the year 2255; what may be later stays text.
 local function clock(given)

@@ -15,11 +15,17 @@ end
 
 local ends = {}
 
--- It is over; the jobs that follow are stored when all others have ended.
+-- It is over; what it returned is kept, when there is something to keep, and the jobs that follow are stored when all
+-- others have ended.
 function ends.remove(id, job, place, first, after)
+  local result = ARGV[first]
+  if result ~= '' then
+    redis.call('HSET', RESULTS, id, result .. '\n' .. (redis.call('HGET', ERRORS, id) or ''))
+    redis.call('ZADD', EXPIRING, whole(now + tonumber(ARGV[first + 1])), id)
+  end
   gone[id], removed[#removed + 1] = true, id
   fewer[job.queue] = (fewer[job.queue] or 0) + 1
-  for at = first, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
+  for at = first + 2, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
 end
 
 -- Nothing was begun: the attempt and the place are as they were.
