@@ -107,6 +107,7 @@ send_receipt.using(delay=60).dispatch(7)
 send_receipt.using(delay=timedelta(minutes=1), queue="low", priority=-5, metadata={"user": 7}).dispatch(7)
 send_receipt.using(available_at=datetime(2030, 1, 1, tzinfo=UTC), connection="fast").dispatch(7)
 send_receipt.using(delay=None).using(queue="low").dispatch(7)
+send_receipt.using(after_commit=False).dispatch(7)
 sync_stock.using(delay=60).dispatch(7, "a")
 other.using(queue="low").dispatch(1, queue="q")
 
