@@ -177,6 +177,27 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Progress",
+            fields=[
+                (
+                    "job_id",
+                    django_jobqueue.models.fields.JobIdField(
+                        editable=False, primary_key=True, serialize=False, verbose_name="job id"
+                    ),
+                ),
+                ("connection", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="connection")),
+                ("percent", models.SmallIntegerField(null=True, verbose_name="percent")),
+                ("stage", models.CharField(default="", max_length=200, verbose_name="stage")),
+                ("updated_at", django_jobqueue.models.fields.ClockField(verbose_name="reported")),
+            ],
+            options={
+                "verbose_name": "progress",
+                "verbose_name_plural": "progress",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["updated_at"], name="jobqueue_progress_updated")],
+            },
+        ),
+        migrations.CreateModel(
             name="Result",
             fields=[
                 (

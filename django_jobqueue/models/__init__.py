@@ -6,6 +6,7 @@ from .batch import Batch, BatchMember
 from .failed_job import FailedJob
 from .fields import ClockField, StoreNow
 from .job import Job
+from .progress import Progress
 from .result import Result
 
-__all__ = ["Batch", "BatchMember", "ClockField", "FailedJob", "Job", "Result", "StoreNow"]
+__all__ = ["Batch", "BatchMember", "ClockField", "FailedJob", "Job", "Progress", "Result", "StoreNow"]
