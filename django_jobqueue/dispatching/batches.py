@@ -104,7 +104,7 @@ class Batch(Composite):
         text = json.dumps({**asdict(new), "id": new.id.hex, "members": members})
         first = prepared[0].job if prepared else None
         job = NewJob(
-            id=new_job_id(),
+            id=new.id,  # so that whoever looks for the batch before its turn is over finds this job
             name=SPREAD,
             queue="default" if first is None else first.queue,
             payload=encode([text, None], {}, (), NO_LIMIT),
