@@ -23,6 +23,7 @@ from ..drivers import Driver, connections
 from ..exceptions import InvalidConnection, InvalidOption, JobQueueError
 from ..jobs.definition import define
 from ..jobs.flows import (
+    MASKED_ARGUMENTS,
     NO_LIMIT,
     RELAY_ATTEMPTS,
     SPREAD,
@@ -111,6 +112,7 @@ class Batch(Composite):
             format=FORMAT,
             rank=0 if first is None else first.rank,
             max_attempts=RELAY_ATTEMPTS,
+            masked=MASKED_ARGUMENTS,
         )
         return Step(_driver_of(prepared).alias, job), new.id
 

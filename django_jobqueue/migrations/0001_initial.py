@@ -8,14 +8,14 @@ import django_jobqueue.models.fields
 import django_jobqueue.models.indexes
 
 # A queue replaces all its rows again and again: by the usual share of a table, dead ones would be swept too late.
-VACUUM_SOON = (
-    "ALTER TABLE django_jobqueue_job SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
-)
+# So do the members of batches.
+VACUUM_SOON = "ALTER TABLE %s SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
 
 
 def vacuum_soon(apps: Any, schema_editor: Any) -> None:
     if schema_editor.connection.vendor == "postgresql":
-        schema_editor.execute(VACUUM_SOON)
+        for table in ("django_jobqueue_job", "django_jobqueue_batchmember"):
+            schema_editor.execute(VACUUM_SOON % table)
 
 
 class Migration(migrations.Migration):
