@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from django.conf import settings
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from django_jobqueue.drivers.base import Driver
 from django_jobqueue.drivers.memory import MemoryDriver
@@ -20,6 +22,10 @@ VENDORS = {
     "postgres": "django.db.backends.postgresql",
     "mysql": "django.db.backends.mysql",
 }
+
+# How long an example takes is the machine's matter.
+hypothesis_settings.register_profile("jobqueue", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("jobqueue")
 
 
 def require_service(name: str, host: str, port: int) -> None:
