@@ -950,6 +950,7 @@ class DatabaseDriver(Driver):
             metadata=job.metadata,
             masked=job.masked,
             retries=job.retries,
+            batch=batch_of(job.flow),
         )
 
 
