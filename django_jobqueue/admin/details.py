@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from ..jobs.definition import Definition
 from ..jobs.errors import MAX_MESSAGE, mask
+from ..jobs.flows import readable
 from ..jobs.records import READY, RESERVED, SCHEDULED
 from ..jobs.registry import registry
 from .acts import handlers_are_broken, is_readable
@@ -21,6 +22,8 @@ from .moments import full_time
 from .values import Secrecy, plain, show_metadata, show_payload
 
 LATE_AFTER = timedelta(seconds=60)
+# Of a chain that is longer, a number says how many are left out.
+MOST_STEPS = 10
 
 Fact = tuple[str, Any]
 
@@ -48,6 +51,7 @@ def failed_job_detail(request: HttpRequest, row: Any, *, may_retry: bool, may_fo
         (_("Dispatched"), full_time(row.created_at, row.store_now)),
         (_("Failed"), full_time(row.failed_at, row.store_now)),
         (_("Retried before"), row.retries),
+        *_what_follows(row),
     ]
     can_run = definition is not None and is_readable(row) and not broken
     return {
@@ -82,6 +86,7 @@ def job_detail(request: HttpRequest, row: Any) -> dict[str, Any]:
             (_("Worker"), plain(row.worker)),
             (_("Reserved until"), full_time(row.reserved_until, row.store_now)),
         ]
+    facts += _what_follows(row)
     return {**common, "facts": facts, "warning": _warning(row, definition, broken)}
 
 
@@ -97,6 +102,20 @@ def _common(request: HttpRequest, row: Any, definition: Definition | None) -> tu
         "payload": show_payload(row.payload, row.format, secrecy, definition, with_values=with_values),
         "metadata": show_metadata(row.metadata, secrecy, with_values=with_values),
     }, secrets
+
+
+def _what_follows(row: Any) -> list[Fact]:
+    """The names of the next steps of its chain, and the batch of which it is a member; never their arguments."""
+    flow = readable(row.flow)
+    facts: list[Fact] = []
+    if flow.steps:
+        names = [plain(step.job.name) for step in flow.steps[:MOST_STEPS]]
+        if len(flow.steps) > MOST_STEPS:
+            names.append(_("%(count)s more") % {"count": len(flow.steps) - MOST_STEPS})
+        facts.append((_("Then"), " → ".join(names)))
+    if flow.batch is not None:
+        facts.append((_("Batch"), format_html("<code>{}</code>", flow.batch)))
+    return facts
 
 
 def _failed_state(row: Any) -> str:

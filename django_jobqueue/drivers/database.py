@@ -929,6 +929,7 @@ class DatabaseDriver(DeadLetterDriver):
             metadata=job.metadata,
             masked=job.masked,
             retries=job.retries,
+            batch=batch_of(job.flow),
         )
 
 

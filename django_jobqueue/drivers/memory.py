@@ -685,6 +685,7 @@ def _record(job: _Job, connection: str) -> JobRecord:
         metadata=job.new.metadata,
         masked=job.new.masked,
         retries=job.retries,
+        batch=batch_of(job.new.flow),
     )
 
 
@@ -697,6 +698,7 @@ def _failed_record(dead: _DeadLetter, connection: str) -> JobRecord:
         exception_class=dead.record.exception_class,
         exception_message=dead.record.message,
         failed_at=dead.failed_at,
+        batch=None,
     )
 
 

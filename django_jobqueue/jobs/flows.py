@@ -111,7 +111,7 @@ def caught(
     flow: str | None, job_id: UUID, name: str, queue: str, rank: int, connection: str, record: AttemptRecord
 ) -> tuple[NewJob, ...]:
     """What is stored when a job becomes a dead letter: the catch of its chain, with the error in its slots."""
-    catch = _readable(flow).catch
+    catch = readable(flow).catch
     if catch is None:
         return ()
     error = {"id": job_id, "name": name, "exception_class": record.exception_class, "message": record.message}
@@ -122,13 +122,13 @@ def uncaught(flow: str | None) -> str | None:
     """The flow that a dead letter keeps: its catch has had its turn. Text that cannot be read stays as it is."""
     if flow is None:
         return None
-    found = _readable(flow)
+    found = readable(flow)
     return flow if found.catch is None else replace(found, catch=None).write()
 
 
 def batch_of(flow: str | None) -> UUID | None:
     """The batch of which a job with this flow is a member, None without and for text that cannot be read."""
-    return None if flow is None else _readable(flow).batch
+    return None if flow is None else readable(flow).batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Callbacks:
             for step in (self.then if is_success else None, self.catch if batch.failed else None, self.finally_)
             if step is not None
         ]
-        rest = _readable(self.chain)
+        rest = readable(self.chain)
         if is_success and rest.steps:
             step = _filled(rest.steps[0], result, "", NO_LIMIT)
             chosen.append(step.before(replace(rest, steps=rest.steps[1:])))
@@ -213,7 +213,8 @@ def read_step(body: dict[str, Any]) -> Step:
     return Step(connection, NewJob(**fields))
 
 
-def _readable(flow: str | None) -> Flow:
+def readable(flow: str | None) -> Flow:
+    """As ``read``; text that is no flow is one after which nothing follows."""
     try:
         return read(flow)
     except InvalidPayload:

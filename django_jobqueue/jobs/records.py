@@ -249,7 +249,10 @@ class Rescued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A stored job as a person sees it. ``state`` is "failed" for a dead letter, which has a ``number``."""
+    """A stored job as a person sees it. ``state`` is "failed" for a dead letter, which has a ``number``.
+
+    ``batch`` is that of which a job that waits or runs is a member.
+    """
 
     id: UUID
     connection: str
@@ -275,6 +278,7 @@ class JobRecord:
     exception_message: str = ""
     retries: int = 0
     failed_at: datetime | None = None
+    batch: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

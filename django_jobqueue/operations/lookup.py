@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from ..dispatching.batches import close
 from ..drivers import Driver, connections
 from ..exceptions import InvalidOption, JobQueueError
 from ..jobs.payloads import decode_metadata, decode_result
@@ -129,6 +130,8 @@ def cancel(job_id: UUID, *, connection: str) -> bool:
     if record is None:
         return False
     _announce(driver, record)
+    if record.batch is not None:
+        close(driver, record.batch)
     return True
 
 

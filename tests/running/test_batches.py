@@ -500,6 +500,15 @@ def test_a_batch_whose_jobs_all_wait_ends_when_it_is_cancelled(driver: Driver, w
     assert is_empty(driver)
 
 
+def test_a_batch_whose_last_member_is_cancelled_by_itself_ends(driver: Driver, work: Any, heard: Heard) -> None:
+    dispatched = batch([work.s(1)]).dispatch()
+    job = get_job(dispatched.ids[0])
+    assert job is not None
+    assert job.cancel()
+    assert found(dispatched.id).state == "finished"
+    assert heard.one("batch_finished")["cancelled"] == 1
+
+
 def test_a_large_batch_is_cancelled_in_steps(memory: Driver, work: Any) -> None:
     dispatched = batch([work.s(number) for number in range(1200)]).dispatch()
     assert found(dispatched.id).cancel() == 1200
