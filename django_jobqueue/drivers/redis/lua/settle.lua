@@ -16,7 +16,7 @@ end
 local ends = {}
 
 -- It is over; what it returned is kept, when there is something to keep, and the jobs that follow are stored when all
--- others have ended.
+-- others have ended. In its batch, when it has one, it has failed, or the job that follows takes its place.
 function ends.remove(id, job, place, first, after)
   local result = ARGV[first]
   if result ~= '' then
@@ -25,7 +25,17 @@ function ends.remove(id, job, place, first, after)
   end
   gone[id], removed[#removed + 1] = true, id
   fewer[job.queue] = (fewer[job.queue] or 0) + 1
-  for at = first + 2, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
+  local batch, has_failed, next = ARGV[first + 2], ARGV[first + 3] == '1', first + 4
+  if batch ~= '' then
+    if has_failed then
+      end_member(batch, id, FAILED)
+    elseif next < after then
+      change(batch, id, PENDING, PENDING, ARGV[next])
+    else
+      end_member(batch, id, nil)
+    end
+  end
+  for at = next, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
 end
 
 -- Nothing was begun: the attempt and the place are as they were.
@@ -74,6 +84,6 @@ end
 call_for('ZREM', RESERVED, members)
 for _, key in ipairs({JOBS, BODIES, ERRORS}) do call_for('HDEL', key, removed) end
 for queue, less in pairs(fewer) do count(queue, -less) end
-for _, at in ipairs(following) do add(at, now, queues) end
+for _, at in ipairs(following) do add(at, now, queues, true) end
 tell(channel, queues)
 return ours
