@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -27,10 +27,21 @@ from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.operations.batches import FoundBatch
 from django_jobqueue.running.rescuing import sweep
 from django_jobqueue.running.worker import Worker
-from tests.drivers.contract import Clock
+from tests.drivers.contract import DATABASE, Clock
 from tests.helpers.listening import Heard
+from tests.helpers.redis import REDIS, entry, wipe
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
+
+
+@pytest.fixture(params=["memory", DATABASE, REDIS])
+def driver(request: pytest.FixtureRequest, settings: Any) -> Iterator[Driver]:
+    """The only queue connection, on each driver that keeps batches."""
+    is_redis = request.param == "redis"
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": entry() if is_redis else {"DRIVER": request.param}}}
+    yield connections["default"]
+    if is_redis:
+        wipe(connections["default"])
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from uuid import UUID
 
 from ...jobs.flows import read_callbacks
@@ -99,7 +99,7 @@ class RedisBatches:
 
     def over(self, limit: int) -> list[UUID]:
         """Batches without a pending member that nobody has closed."""
-        names = self._store.client.zrange(self._store.keys.over, 0, limit - 1)
+        names = cast(list[bytes], self._store.client.zrange(self._store.keys.over, 0, limit - 1))
         return [UUID(name.decode()) for name in names]
 
     def prune(self, older_than: float, limit: int, now: str) -> int:

@@ -287,7 +287,9 @@ class RedisDriver(DeadLetterDriver):
         ends = Ends()
         for form in forms:
             if form.id in over:
-                ends.remove(form.id, form.token, form.queue, batch=form.batch, has_failed=True)
+                job = self._dead_job(form)
+                then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, over[form.id])
+                ends.remove(form.id, form.token, form.queue, then, batch=form.batch, has_failed=True)
             elif rescued[form.id].dead_lettered:
                 then = rescued[form.id].then
                 ends.remove(form.id, form.token, form.queue, then, batch=form.batch, has_failed=True)
