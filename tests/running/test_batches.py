@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +22,8 @@ from django_jobqueue import (
     get_batch,
     get_job,
 )
+from django_jobqueue.dispatching import batches
+from django_jobqueue.dispatching.dispatch import store_many
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.operations.batches import FoundBatch
@@ -644,4 +646,25 @@ def test_a_batch_in_a_chain_is_spread_out_once(
     clock.tick(1000)
     run_all(worker, clock)
     assert ran == [1, 2]
+    assert is_empty(driver)
+
+
+@pytest.mark.parametrize("driver", [REDIS], indirect=True)
+def test_a_batch_in_a_chain_that_a_crash_kept_from_its_jobs_is_spread_out_by_another_attempt(
+    driver: Driver, worker: Worker, clock: Clock, work: Any, ran: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is stored, and of its jobs the first one."""
+    chain(batch([work.s(1), work.s(2), work.s(3)]), work.s(4)).dispatch()
+
+    def store_first(prepared: Iterable[Any]) -> None:
+        store_many([next(iter(prepared))])
+        raise OSError("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batches, "store_many", store_first)
+        run_all(worker, clock)
+    assert ran == [1]
+    clock.tick(1000)
+    run_all(worker, clock)
+    assert ran == [1, 2, 3, 4]
     assert is_empty(driver)
