@@ -13,7 +13,7 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 from redis.exceptions import ConnectionError
 
 from django_jobqueue.drivers.redis import RedisDriver, batches
-from django_jobqueue.drivers.redis.batches import AWAITED_SECONDS
+from django_jobqueue.drivers.redis.batches import AWAITED_SECONDS, MEMBERS_PER_CALL
 from django_jobqueue.drivers.redis.scripts import SCRIPTS
 from django_jobqueue.jobs.flows import Callbacks, Flow, Step
 from django_jobqueue.jobs.ids import new_job_id
@@ -127,12 +127,48 @@ def test_a_create_or_a_join_that_the_client_sent_twice_counts_once(
     assert counts(store, batch_id) == (3, 3, 0, 0, 0)
 
 
-def test_a_batch_of_very_many_members_is_one_step(store: Store) -> None:
-    """More than a call of Redis takes from a script."""
-    batch_id, jobs = create(store, 9001)
-    assert counts(store, batch_id) == (9001, 9001, 0, 0, 0)
-    assert store.driver.cancel_batch(batch_id, limit=10_000) == len(jobs)
-    assert counts(store, batch_id) == (9001, 0, 0, 0, 9001)
+def test_a_batch_of_very_many_members_is_stored_in_pages(store: Store) -> None:
+    batch_id, jobs = create(store, 2 * MEMBERS_PER_CALL + 1)
+    assert counts(store, batch_id) == (len(jobs), len(jobs), 0, 0, 0)
+    more = [new_job_id() for _ in range(MEMBERS_PER_CALL + 1)]
+    assert store.driver.join_batch(batch_id, more)
+    count = len(jobs) + len(more)
+    assert store.driver.awaited_members(batch_id, more) == set(more)
+    assert counts(store, batch_id) == (count, count, 0, 0, 0)
+    assert store.driver.cancel_batch(batch_id, limit=10_000) == count
+    assert counts(store, batch_id) == (count, 0, 0, 0, count)
+
+
+def test_of_a_batch_that_a_crash_kept_from_beginning_nothing_is_left(
+    store: Store, driver: RedisDriver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MEMBERS_PER_CALL", 2)
+    run, calls = SCRIPTS["batch_add"].run, []
+
+    def second_fails(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 2:
+            raise ConnectionError("gone")
+        return run(*given)
+
+    monkeypatch.setattr(SCRIPTS["batch_add"], "run", second_fails)
+    with pytest.raises(ConnectionError):
+        create(store, 3)
+    assert "members" in keys_with_content(driver)
+    clock.tick(AWAITED_SECONDS)
+    assert driver.sweep_batches(now=clock.now) == []
+    assert keys_with_content(driver) == set()
+
+
+def test_a_join_that_a_cancel_interrupts_leaves_nobody_pending(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_id, _jobs = create(store, 1)
+    monkeypatch.setattr(batches, "MEMBERS_PER_CALL", 2)
+    before(monkeypatch, "batch_add", lambda: before(monkeypatch, "batch_add", lambda: driver.cancel_batch(batch_id)))
+    assert not driver.join_batch(batch_id, [new_job_id() for _ in range(3)])
+    assert driver.sweep_batches() != []
+    assert counts(store, batch_id) == (3, 0, 0, 0, 3)
 
 
 # Its end

@@ -1,8 +1,9 @@
 """Batches in Redis: what a batch is there, and the scripts that know nothing of jobs but who is a member.
 
-A batch and its jobs are not stored in one step, since a large one would keep the server busy for long. Until the job of
-a member is pushed, the batch waits for it: after a crash in between, whoever dispatches the batch again pushes what is
-still awaited, and otherwise those members are cancelled after a while.
+A batch and its jobs are not stored in one step, since a large one would keep the server busy for long. First come its
+members, in pages, and with the last of them the batch itself. Until the job of a member is pushed, the batch waits for
+it: after a crash in between, whoever dispatches the batch again pushes what is still awaited, and otherwise those
+members are cancelled after a while.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from .store import RedisStore
 VERSION = "1"
 # The jobs of a batch are pushed right after it; nobody takes so long and is still alive.
 AWAITED_SECONDS = 3600
-# Of one call, so that none keeps others waiting for long.
+# Of one call, so that none keeps others waiting for long; twice as many fit on the stack of Lua.
+MEMBERS_PER_CALL = 2000
+# Members are deleted at less cost.
 MOST_PRUNED_MEMBERS = 10_000
 # Each time somebody else has moved the batch between a look and its end; a sweep tries again.
 CLOSE_TRIES = 10
@@ -52,13 +55,19 @@ class RedisBatches:
             "allow_failures": batch.allow_failures,
             "callbacks": batch.callbacks,
         }
-        self._store.run("batch_add", [], [now, batch.id.hex, json.dumps(body), *_names(job_ids)])
+        *parts, last = _pages(job_ids)
+        for part in parts:
+            self._store.run("batch_add", [], [now, batch.id.hex, "part", "", *part])
+        self._store.run("batch_add", [], [now, batch.id.hex, "new", json.dumps(body), *last])
 
     def join(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
-        return bool(self._store.run("batch_add", [], ["", batch_id.hex, "", *_names(job_ids)]))
+        """Those of the first page keep it open; when it is cancelled meanwhile, they are too."""
+        return all(self._store.run("batch_add", [], ["", batch_id.hex, "more", "", *page]) for page in _pages(job_ids))
 
     def awaited(self, batch_id: UUID, job_ids: Sequence[UUID]) -> set[UUID]:
-        found = self._store.run("batch_awaited", [], [batch_id.hex, *_names(job_ids)])
+        found: list[bytes] = []
+        for page in _pages(job_ids):
+            found += self._store.run("batch_awaited", [], [batch_id.hex, *page])
         return {UUID(name.decode()) for name in found}
 
     def get(self, batch_id: UUID) -> BatchRecord | None:
@@ -140,5 +149,7 @@ def _stored(batch_id: UUID, found: Sequence[bytes], connection: str) -> Stored:
         raise Unreadable(text) from error
 
 
-def _names(job_ids: Sequence[UUID]) -> list[Argument]:
-    return [job_id.hex for job_id in job_ids]
+def _pages(job_ids: Sequence[UUID]) -> list[list[Argument]]:
+    """At least one."""
+    names: list[Argument] = [job_id.hex for job_id in job_ids]
+    return [names[start : start + MEMBERS_PER_CALL] for start in range(0, len(names) or 1, MEMBERS_PER_CALL)]

@@ -51,10 +51,10 @@ class Ends:
         batch: UUID | None = None,
         has_failed: bool = False,
     ) -> None:
-        """The job goes; ``kept`` is its result and for how many microseconds."""
-        member: tuple[Argument, Argument] = ("" if batch is None else batch.hex, int(has_failed))
+        """The job goes, with success or as a dead letter; ``kept`` is its result and for how many microseconds."""
         follow = [argument for job in then for argument in job_arguments(job, self.places)]
-        self.add(job_id, token, queue, "remove", *kept, *member, *follow)
+        end = "bury" if has_failed else "remove"
+        self.add(job_id, token, queue, end, *kept, "" if batch is None else batch.hex, *follow)
 
     def release(self, item: Release) -> None:
         held = item.reservation

@@ -15,9 +15,9 @@ end
 
 local ends = {}
 
--- It is over; what it returned is kept, when there is something to keep, and the jobs that follow are stored when all
--- others have ended. In its batch, when it has one, it has failed, or the job that follows takes its place.
-function ends.remove(id, job, place, first, after)
+-- What it returned is kept, when there is something to keep, and the jobs that follow are stored when all others have
+-- ended.
+local function go(id, job, first, after)
   local result = ARGV[first]
   if result ~= '' then
     redis.call('HSET', RESULTS, id, result .. '\n' .. (redis.call('HGET', ERRORS, id) or ''))
@@ -25,17 +25,25 @@ function ends.remove(id, job, place, first, after)
   end
   gone[id], removed[#removed + 1] = true, id
   fewer[job.queue] = (fewer[job.queue] or 0) + 1
-  local batch, has_failed, next = ARGV[first + 2], ARGV[first + 3] == '1', first + 4
-  if batch ~= '' then
-    if has_failed then
-      end_member(batch, id, FAILED)
-    elseif next < after then
-      change(batch, id, PENDING, PENDING, ARGV[next])
-    else
-      end_member(batch, id, nil)
-    end
+  for at = first + 3, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
+end
+
+-- It is over. A member of a batch leaves it, or the job that follows takes its place.
+function ends.remove(id, job, place, first, after)
+  local batch, next = ARGV[first + 2], first + 3
+  if batch ~= '' and next < after then
+    change(batch, id, PENDING, PENDING, ARGV[next])
+  elseif batch ~= '' then
+    end_member(batch, id, nil)
   end
-  for at = next, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
+  go(id, job, first, after)
+end
+
+-- It is a dead letter.
+function ends.bury(id, job, place, first, after)
+  local batch = ARGV[first + 2]
+  if batch ~= '' then end_member(batch, id, FAILED) end
+  go(id, job, first, after)
 end
 
 -- Nothing was begun: the attempt and the place are as they were.
