@@ -155,7 +155,7 @@ def batch(
 def spread(batch: str, rest: str | None) -> None:
     """Our own job for a batch that is a step of a chain, whose ``rest`` goes on at the batch's end.
 
-    A second run, after a crash, finds the batch there, and with it its jobs.
+    A second run, after a crash, finds the batch there, and with it its jobs, or those that the store still awaits.
     """
     body = json.loads(batch)
     members = [Prepared(*read_step(step)) for step in body.pop("members")]
@@ -164,6 +164,9 @@ def spread(batch: str, rest: str | None) -> None:
     driver = _driver_of(members)
     if driver.get_batch(body["id"]) is None:
         _store(driver, NewBatch(**body), members)
+    else:
+        awaited = driver.awaited_members(body["id"], [item.job.id for item in members])
+        store_many(item for item in members if item.job.id in awaited)
 
 
 registry.register(define(spread, {"name": SPREAD}))
@@ -236,7 +239,8 @@ def _driver_of(prepared: Sequence[Prepared]) -> Driver:
     driver = connections[aliases[0]]
     if not driver.supports_batches:
         raise InvalidConnection(
-            f"The connection {driver.alias!r} keeps no batches; dispatch its jobs to one with the database driver."
+            f"The connection {driver.alias!r} keeps no batches; dispatch its jobs to one with the database or "
+            "the redis driver."
         )
     return driver
 

@@ -292,6 +292,10 @@ class Driver(ABC):
         """Make more jobs members of a batch, before they are pushed; False when it has ended or was cancelled."""
         raise NotImplementedError
 
+    def awaited_members(self, batch_id: UUID, job_ids: Sequence[UUID]) -> set[UUID]:
+        """Members whose jobs were never pushed: left by a crash, where a batch and its jobs are no one transaction."""
+        return set()
+
     def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
         """End a batch that has no pending member, and store its callbacks, in one transaction; None when it has one.
 

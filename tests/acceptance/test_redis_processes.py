@@ -15,7 +15,7 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 import redis
 from django.core.cache import caches
 
-from django_jobqueue import dispatch_many
+from django_jobqueue import batch, dispatch_many
 from django_jobqueue.drivers import Driver, connections
 from lab.servers import Redis
 from tests.helpers.marks import Marks
@@ -90,6 +90,19 @@ def test_what_a_killed_worker_held_runs_again_and_kills_nobody_else(processes: P
     wait_until(lambda: driver.queues() == [], "no job is left")
     assert not (first.is_running and second.is_running)
     assert driver.failed_count() == 0
+
+
+def test_a_batch_one_of_whose_workers_is_killed_ends_once(processes: Processes, driver: Any) -> None:
+    members = [act.s(number, "die once" if number == 0 else "") for number in range(20)]
+    dispatched = batch(members).then(mark.s("then")).finally_(mark.s("finally")).dispatch()
+    processes.workers(2)
+    for callback in ("then", "finally"):
+        wait_until(lambda key=callback: processes.marks.count("ran", key) > 0, f"{callback} was called")
+    wait_until(lambda: driver.queues() == [], "no job is left")
+    record = driver.get_batch(dispatched.id)
+    assert (record.total, record.done) == (20, 20)
+    for callback in ("then", "finally"):
+        assert len({run.job_id for run in processes.marks.read("ran") if run.key == callback}) == 1
 
 
 def test_a_supervisor_gives_back_at_once_what_a_killed_process_held(processes: Processes, driver: Any) -> None:

@@ -21,7 +21,9 @@ from redis.exceptions import ConnectionError
 from django_jobqueue.drivers.redis import RedisDriver
 from django_jobqueue.drivers.redis.driver import HOLD_SECONDS
 from django_jobqueue.drivers.redis.scripts import SCRIPTS
-from django_jobqueue.jobs.records import Complete, Fail, Release, ReserveLimit
+from django_jobqueue.jobs.flows import Callbacks, Flow, Step
+from django_jobqueue.jobs.ids import new_job_id
+from django_jobqueue.jobs.records import Complete, Fail, NewBatch, Release, ReserveLimit
 from django_jobqueue.models import FailedJob
 from tests.drivers.contract import Clock, Store, attempt, ids, new
 from tests.helpers.redis import redis_driver
@@ -65,6 +67,27 @@ def test_keys_share_one_hash_slot_whatever_the_queue_is_called(driver: RedisDriv
     assert len({key_slot(key.encode()) for key in keys}) == 1
 
 
+def walk_a_batch(store: Store) -> None:
+    """Every step of one, with members in two queues."""
+    driver, batch_id = store.driver, new_job_id()
+    flow = Flow(batch=batch_id).write()
+    jobs = [new(flow=flow), new(flow=flow), new(flow=flow, queue="mail"), new(flow=flow, queue="other", delay=5)]
+    callbacks = Callbacks(finally_=Step(driver.alias, new(queue="callbacks"))).write()
+    batch = NewBatch(id=batch_id, name="", metadata="", allow_failures=False, callbacks=callbacks)
+    driver.create_batch(batch, [job.id for job in jobs[:3]], now=store.clock.now)
+    driver.join_batch(batch_id, [jobs[3].id])
+    driver.awaited_members(batch_id, [job.id for job in jobs])
+    store.push(*jobs)
+    first, second = store.take(rows=2)
+    store.settle(
+        Complete(first, (new(flow=flow, queue="next"),), batch=batch_id), Fail(second, attempt(), (), batch_id)
+    )
+    driver.cancel(jobs[2].id)
+    driver.cancel_batch(batch_id, now=store.clock.now)
+    driver.sweep_batches(now=store.clock.now)
+    assert driver.prune_batches(older_than=0, now=store.clock.now) == 1
+
+
 def test_scripts_touch_the_keys_that_they_declare_and_no_other(store: Store, driver: RedisDriver, clock: Clock) -> None:
     """F91: other tests may use the server meanwhile."""
     the_end = f"end-of-{driver.options.prefix}"
@@ -86,6 +109,7 @@ def test_scripts_touch_the_keys_that_they_declare_and_no_other(store: Store, dri
         driver.peek("default", limit=5)
         driver.cancel(driver.peek("other", limit=1)[0].id)
         driver.clear("mail", limit=5)
+        walk_a_batch(store)
         driver.client.echo(the_end)
         declared: set[str] | None = None
         checked = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -22,15 +22,28 @@ from django_jobqueue import (
     get_batch,
     get_job,
 )
+from django_jobqueue.dispatching import batches
+from django_jobqueue.dispatching.dispatch import store_many
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.operations.batches import FoundBatch
 from django_jobqueue.running.rescuing import sweep
 from django_jobqueue.running.worker import Worker
-from tests.drivers.contract import Clock
+from tests.drivers.contract import DATABASE, Clock
 from tests.helpers.listening import Heard
+from tests.helpers.redis import REDIS, entry, wipe
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
+
+
+@pytest.fixture(params=["memory", DATABASE, REDIS])
+def driver(request: pytest.FixtureRequest, settings: Any) -> Iterator[Driver]:
+    """The only queue connection, on each driver that keeps batches."""
+    is_redis = request.param == "redis"
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": entry() if is_redis else {"DRIVER": request.param}}}
+    yield connections["default"]
+    if is_redis:
+        wipe(connections["default"])
 
 
 @pytest.fixture
@@ -642,4 +655,25 @@ def test_a_batch_in_a_chain_is_spread_out_once(
     clock.tick(1000)
     run_all(worker, clock)
     assert ran == [1, 2]
+    assert is_empty(driver)
+
+
+@pytest.mark.parametrize("driver", [REDIS], indirect=True)
+def test_a_batch_in_a_chain_that_a_crash_kept_from_its_jobs_is_spread_out_by_another_attempt(
+    driver: Driver, worker: Worker, clock: Clock, work: Any, ran: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is stored, and of its jobs the first one."""
+    chain(batch([work.s(1), work.s(2), work.s(3)]), work.s(4)).dispatch()
+
+    def store_first(prepared: Iterable[Any]) -> None:
+        store_many([next(iter(prepared))])
+        raise OSError("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batches, "store_many", store_first)
+        run_all(worker, clock)
+    assert ran == [1]
+    clock.tick(1000)
+    run_all(worker, clock)
+    assert ran == [1, 2, 3, 4]
     assert is_empty(driver)

@@ -20,13 +20,16 @@ from redis.client import PubSub
 from redis.exceptions import RedisError
 
 from ...exceptions import InvalidConnection
-from ...jobs.flows import caught
+from ...jobs.flows import batch_of, caught
 from ...jobs.records import (
     AttemptRecord,
+    BatchRecord,
     Cause,
+    ClosedBatch,
     Complete,
     Fail,
     JobRecord,
+    NewBatch,
     NewJob,
     Position,
     QueueSize,
@@ -40,9 +43,20 @@ from ...jobs.records import (
 )
 from ...jobs.times import from_microseconds, microseconds, to_microseconds
 from ...models import FailedJob, Job
-from ..base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Namespace, Waiter, is_ready_at_once, ready_queues
+from ..base import (
+    CANCEL_LIMIT,
+    PRUNE_LIMIT,
+    RESCUE_LIMIT,
+    STAGE_LIMIT,
+    SWEEP_LIMIT,
+    Namespace,
+    Waiter,
+    is_ready_at_once,
+    ready_queues,
+)
 from ..dead_letters import DeadLetterDriver
 from ..transactions import is_conflict
+from .batches import RedisBatches
 from .ends import Argument, Ends, Recovery, in_groups
 from .form import (
     Body,
@@ -69,6 +83,7 @@ HOLD_SECONDS = 30
 
 
 class RedisDriver(DeadLetterDriver):
+    supports_batches: ClassVar[bool] = True
     outages: ClassVar[tuple[type[BaseException], ...]] = (RedisError, DatabaseError, InterfaceError)
     refusals: ClassVar[tuple[type[BaseException], ...]] = (DataError, IntegrityError)
 
@@ -86,6 +101,7 @@ class RedisDriver(DeadLetterDriver):
         self.store = RedisStore(alias, self.options)
         self.keys = self.store.keys
         self.dead_letters = RedisLetters(alias, self._database)
+        self.batches = RedisBatches(alias, self.store)
         self._listener: NewsListener | None = None
         self._listening = Lock()
 
@@ -196,7 +212,7 @@ class RedisDriver(DeadLetterDriver):
                 ends.release(item)
             elif (item.reservation.id, item.reservation.token.hex) in dead:
                 held = item.reservation
-                ends.remove(held.id, held.token.hex, held.queue, item.then)
+                ends.remove(held.id, held.token.hex, held.queue, item.then, batch=item.batch, has_failed=True)
         ours = self._end(ends, now)
         self.dead_letters.drop({form.id: form.retries for form in dead.values() if form.id not in ours})
         self._wake(ready_queues(item for item in settlements if item.reservation.id in ours))
@@ -266,13 +282,16 @@ class RedisDriver(DeadLetterDriver):
         self.dead_letters.store(letters, moment)
         for job, record in letters:
             then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, record)
-            rescued[job.id] = replace(rescued[job.id], then=then)
+            rescued[job.id] = replace(rescued[job.id], then=then, batch=batch_of(job.flow))
         ends = Ends()
         for form in forms:
             if form.id in over:
-                ends.remove(form.id, form.token, form.queue)
+                job = self._dead_job(form)
+                then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, over[form.id])
+                ends.remove(form.id, form.token, form.queue, then, batch=form.batch, has_failed=True)
             elif rescued[form.id].dead_lettered:
-                ends.remove(form.id, form.token, form.queue, rescued[form.id].then)
+                then = rescued[form.id].then
+                ends.remove(form.id, form.token, form.queue, then, batch=form.batch, has_failed=True)
             else:
                 ends.recover(form, rescued[form.id], counts=how.spends)
         ours = self._end(ends, now)
@@ -363,6 +382,38 @@ class RedisDriver(DeadLetterDriver):
 
     def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         return int(self.store.run("prune", [], [_text(now), limit]))
+
+    # Batches
+
+    def create_batch(self, batch: NewBatch, job_ids: Sequence[UUID], *, now: datetime | None = None) -> None:
+        self.batches.create(batch, job_ids, _text(now))
+
+    def join_batch(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
+        return self.batches.join(batch_id, job_ids)
+
+    def awaited_members(self, batch_id: UUID, job_ids: Sequence[UUID]) -> set[UUID]:
+        return self.batches.awaited(batch_id, job_ids)
+
+    def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
+        closed = self.batches.close(batch_id, _text(now), self._channel)
+        if closed is not None:
+            self._wake(job.queue for job in closed.then if is_ready_at_once(job))
+        return closed
+
+    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+        for batch_id in self.batches.cancelled_and_open(limit, _text(now)):
+            self.cancel_batch(batch_id, now=now)
+        closed = [self.close_batch(batch_id, now=now) for batch_id in self.batches.over(limit)]
+        return [batch for batch in closed if batch is not None]
+
+    def get_batch(self, batch_id: UUID) -> BatchRecord | None:
+        return self.batches.get(batch_id)
+
+    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+        return self.batches.cancel(batch_id, limit, _text(now))
+
+    def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return self.batches.prune(older_than, limit, _text(now))
 
     def problems(self) -> list[str]:
         found = problems(self.client, self.alias, self.options)

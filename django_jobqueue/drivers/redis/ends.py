@@ -38,7 +38,7 @@ class Ends:
         kept: tuple[Argument, Argument] = ("", "")
         if result is not None:
             kept = write_result(held, result), microseconds(result.keep_for)
-        self.remove(held.id, held.token.hex, held.queue, item.then, kept)
+        self.remove(held.id, held.token.hex, held.queue, item.then, kept, batch=item.batch)
 
     def remove(
         self,
@@ -47,10 +47,14 @@ class Ends:
         queue: str,
         then: Sequence[NewJob] = (),
         kept: tuple[Argument, Argument] = ("", ""),
+        *,
+        batch: UUID | None = None,
+        has_failed: bool = False,
     ) -> None:
-        """The job goes; ``kept`` is its result and for how many microseconds."""
+        """The job goes, with success or as a dead letter; ``kept`` is its result and for how many microseconds."""
         follow = [argument for job in then for argument in job_arguments(job, self.places)]
-        self.add(job_id, token, queue, "remove", *kept, *follow)
+        end = "bury" if has_failed else "remove"
+        self.add(job_id, token, queue, end, *kept, "" if batch is None else batch.hex, *follow)
 
     def release(self, item: Release) -> None:
         held = item.reservation

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ...jobs.flows import batch_of
 from ...jobs.records import (
     AttemptHistory,
     AttemptRecord,
@@ -27,8 +28,11 @@ from ...jobs.records import (
 from ...jobs.times import from_microseconds, microseconds, to_microseconds
 
 VERSION = "1"
-_COMMON = ("jobs", "bodies", "errors", "queues", "reserved", "unreadable", "results", "expiring")
-_NUMBERS = 16
+_COMMON = (
+    *("jobs", "bodies", "errors", "queues", "reserved", "unreadable", "results", "expiring"),
+    *("batches", "members", "awaited", "over", "cancelled", "ended"),
+)
+_NUMBERS = 17
 _RESULT_MOMENTS = ("created_at", "started_at", "finished_at")
 
 
@@ -43,6 +47,7 @@ class Keys:
         self._tag = f"{{{prefix}}}"
         self.common = [f"{self._tag}{name}" for name in _COMMON]
         self.jobs, self.bodies, self.errors, self.queues, self.reserved, self.unreadable = self.common[:6]
+        self.over = self.common[_COMMON.index("over")]
         self.channel = f"{self._tag}news"
 
     def answered(self, worker: str) -> str:
@@ -85,6 +90,7 @@ class Form(NamedTuple):
     reserved_until: int | None
     alone: bool
     token: str
+    batch: UUID | None
     queue: str
     name: str
     worker: str
@@ -112,6 +118,7 @@ def read_form(job_id: bytes, text: bytes) -> Form:
                 *(int(number) if number else None for number in numbers[11:15]),
                 numbers[15] == "1",
                 numbers[16],
+                UUID(numbers[17]) if numbers[17] else None,
                 queue,
                 name,
                 worker,
@@ -171,6 +178,7 @@ def job_arguments(
     errors: AttemptHistory | None = None,
 ) -> list[str | int]:
     """The arguments of ``add`` in the scripts: for a new job, or one that was there before."""
+    batch = batch_of(job.flow)
     retry: str | int = "" if job.retry_for is None else microseconds(job.retry_for)
     delay: str | int = microseconds(job.delay or 0)
     moment: str | int = ""
@@ -191,6 +199,7 @@ def job_arguments(
         "" if created_at is None else to_microseconds(created_at),
         retries,
         "" if errors is None else write_errors(errors),
+        "" if batch is None else batch.hex,
         write_body(Body(job.payload, job.metadata, job.masked, job.flow)),
     ]
 

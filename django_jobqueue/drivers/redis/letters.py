@@ -66,14 +66,19 @@ class RedisLetters(DeadLetters):
         for job_id, count in retries.items():
             repeating(self.database, self._rows.filter(job_id=job_id, retries=count).delete)
 
-    def settled_before(self, forms: Collection[Form]) -> set[UUID]:
-        """Which of these jobs have their dead letter already; rows that a retry has left are deleted."""
+    def settled_before(self, forms: Collection[Form]) -> dict[UUID, AttemptRecord]:
+        """Which of these jobs have their dead letter, and its error; rows that a retry has left are deleted."""
         if not forms:
-            return set()
+            return {}
         retries = {form.id: form.retries for form in forms}
-        rows = dict(self._rows.filter(job_id__in=retries).values_list("job_id", "retries"))
-        self.drop({job_id: count for job_id, count in rows.items() if count < retries[job_id]})
-        return {job_id for job_id, count in rows.items() if count >= retries[job_id]}
+        columns = ("job_id", "retries", "attempts", "exception_class", "exception_message")
+        rows = list(self._rows.filter(job_id__in=retries).values_list(*columns))
+        self.drop({job_id: count for job_id, count, *_ in rows if count < retries[job_id]})
+        return {
+            job_id: _error(attempts, exception_class, message)
+            for job_id, count, attempts, exception_class, message in rows
+            if count >= retries[job_id]
+        }
 
     def put_back(
         self, retry_for: Mapping[int, float | None], push: Callable[[list[Returning]], None]
@@ -92,6 +97,12 @@ class RedisLetters(DeadLetters):
             return {row.pk: row.queue for row in rows}
 
         return repeating(self.database, move)
+
+
+def _error(number: int, exception_class: str, message: str) -> AttemptRecord:
+    return AttemptRecord(
+        number=number, worker="", started="", waited=0.0, ran=0.0, exception_class=exception_class, message=message
+    )
 
 
 def dead_job(form: Form, body: Body, errors: AttemptHistory) -> Job:

@@ -18,6 +18,14 @@ _PRELUDE = (_FOLDER / "prelude.lua").read_text()
 
 NAMES = (
     "aside",
+    "batch_add",
+    "batch_awaited",
+    "batch_cancel",
+    "batch_close",
+    "batch_get",
+    "batch_prune",
+    "batch_remove",
+    "batch_sweep",
     "cancel",
     "claim",
     "clear",

@@ -5,4 +5,5 @@ local found = {write(job), redis.call('HGET', BODIES, id) or '', redis.call('HGE
 redis.call('ZREM', ready_key(1), member(id, job))
 redis.call('ZREM', scheduled_key(1), id)
 forget(id, job.queue)
+if job.batch ~= '' then end_member(job.batch, id, CANCELLED) end
 return found

@@ -1,10 +1,11 @@
--- Stands before every script. KEYS are the eight of the connection, then two for each queue that the script may touch,
--- in the order of its places; no script makes a key of its own. All of them lie in one hash slot.
+-- Stands before every script. KEYS are the fourteen of the connection, then two for each queue that the script may
+-- touch, in the order of its places; no script makes a key of its own. All of them lie in one hash slot.
 local JOBS, BODIES, ERRORS, QUEUES, RESERVED, UNREADABLE, RESULTS, EXPIRING = unpack(KEYS, 1, 8)
+local BATCHES, MEMBERS, AWAITED, OVER, CALLED_OFF, ENDED = unpack(KEYS, 9, 14)
 local KEPT_ERRORS = 20
 
-local function ready_key(place) return KEYS[7 + 2 * place] end
-local function scheduled_key(place) return KEYS[8 + 2 * place] end
+local function ready_key(place) return KEYS[13 + 2 * place] end
+local function scheduled_key(place) return KEYS[14 + 2 * place] end
 
 -- Microseconds since 1970. A Lua number is exact up to the year 2255; what may be later stays text.
 local function clock(given)
@@ -15,10 +16,10 @@ end
 
 local function whole(number) return string.format('%.0f', number) end
 
--- The stored form of a job, version 1: numbers and words separated by a space, then queue, name and worker in lines
--- of their own. Python reads it too.
+-- The stored form of a job, version 1: numbers and words separated by a space, the last of them the batch of which it is
+-- a member, then queue, name and worker in lines of their own. Python reads it too.
 local N, OPTIONAL = '(%-?%d+) ', '(%-?%d*) '
-local FORM = '^1 (%l+) ' .. string.rep(N, 9) .. string.rep(OPTIONAL, 4) .. N .. '(%x*)\n([^\n]*)\n([^\n]*)\n(.*)$'
+local FORM = '^1 (%l+) ' .. string.rep(N, 9) .. string.rep(OPTIONAL, 4) .. N .. '(%x*) (%x*)\n([^\n]*)\n([^\n]*)\n(.*)$'
 
 -- nil for what is no job.
 local function read(text)
@@ -26,7 +27,7 @@ local function read(text)
   local job = {}
   job.state, job.rank, job.ready_at, job.available_at, job.created_at, job.attempts, job.exceptions, job.crashes,
     job.retries, job.format, job.max_attempts, job.retry_until, job.reserved_at, job.reserved_until, job.alone,
-    job.token, job.queue, job.name, job.worker = string.match(text, FORM)
+    job.token, job.batch, job.queue, job.name, job.worker = string.match(text, FORM)
   return job.state and job or nil
 end
 
@@ -34,7 +35,7 @@ local function write(job)
   return table.concat({
     '1', job.state, job.rank, job.ready_at, job.available_at, job.created_at, job.attempts, job.exceptions,
     job.crashes, job.retries, job.format, job.max_attempts, job.retry_until, job.reserved_at, job.reserved_until,
-    job.alone, job.token,
+    job.alone, job.token, job.batch,
   }, ' ') .. '\n' .. job.queue .. '\n' .. job.name .. '\n' .. job.worker
 end
 
@@ -90,6 +91,61 @@ local function count(queue, change)
   if redis.call('HINCRBY', QUEUES, queue, change) <= 0 then redis.call('HDEL', QUEUES, queue) end
 end
 
+-- A batch is a field of BATCHES, version 1: how many members it was given, and the moments of its creation, its end and
+-- its cancellation, in one line; then what does not change, as JSON.
+local HEAD = '^1 ' .. N .. N .. string.rep(OPTIONAL, 2) .. '\n(.*)$'
+
+-- nil for what is no batch.
+local function read_head(text)
+  if not text then return nil end
+  local head = {}
+  head.total, head.created_at, head.finished_at, head.cancelled_at, head.rest = string.match(text, HEAD)
+  return head.total and head or nil
+end
+
+local function find_batch(batch) return read_head(redis.call('HGET', BATCHES, batch)) end
+local function keep_batch(batch, head)
+  local line = table.concat({'1', head.total, head.created_at, head.finished_at, head.cancelled_at, ''}, ' ')
+  redis.call('HSET', BATCHES, batch, line .. '\n' .. head.rest)
+end
+
+-- Members lie in one sorted set, all with the score 0, so by name: the batch, a digit for the state, the job. Those of
+-- one state are beside each other, and counted at no cost. A member is awaited until its job is pushed, which counts as
+-- pending; who succeeds leaves.
+local WAITED_FOR, PENDING, FAILED, CANCELLED, NO_STATE = 0, 1, 2, 3, 4
+local function range_of(batch, first, past) return '[' .. batch .. first, '(' .. batch .. past end
+local function count_members(batch, first, past)
+  return redis.call('ZLEXCOUNT', MEMBERS, range_of(batch, first, past))
+end
+
+-- True when the member was in the one state; it is in the other now, or gone where that is nil.
+local function change(batch, id, from, to, successor)
+  if redis.call('ZREM', MEMBERS, batch .. from .. id) == 0 then return false end
+  if to then redis.call('ZADD', MEMBERS, 0, batch .. to .. (successor or id)) end
+  return true
+end
+
+-- A batch without a pending member that has not ended is there to be closed.
+local function note_over(batch)
+  if count_members(batch, WAITED_FOR, FAILED) == 0 and not redis.call('ZSCORE', ENDED, batch) then
+    redis.call('ZADD', OVER, 0, batch)
+  end
+end
+
+local function end_member(batch, id, state)
+  if change(batch, id, PENDING, state) then note_over(batch) end
+end
+
+-- Whether the job of a member may be stored: a new one when its batch waits for it, so that what is pushed again after a
+-- crash, and has ended meanwhile, stays away. One that is retried is pending again.
+local function enrol(batch, id, is_retried)
+  if is_retried then
+    if change(batch, id, FAILED, PENDING) then redis.call('ZREM', OVER, batch) end
+    return true
+  end
+  return change(batch, id, WAITED_FOR, PENDING) or redis.call('HEXISTS', BATCHES, batch) == 0
+end
+
 local function forget(id, queue)
   redis.call('HDEL', BODIES, id)
   redis.call('HDEL', ERRORS, id)
@@ -100,6 +156,8 @@ end
 local function set_aside(id, queue)
   local text = redis.call('HGET', JOBS, id)
   local body = redis.call('HGET', BODIES, id)
+  local job = read(text)
+  if job and job.batch ~= '' then end_member(job.batch, id, FAILED) end
   redis.call('HSET', UNREADABLE, id, queue .. '\n' .. (text or '') .. '\n' .. (body or ''))
   drop_reserved(id, queue)
   forget(id, queue)
@@ -134,17 +192,20 @@ local function supersede(id, place, queue, retries)
   return true
 end
 
--- A job as fourteen arguments from ARGV[at] on; true when it was stored. Of the due time either the delay or the
--- moment is given; the last but one is seconds to go on from then, in the first case, or the very moment.
-local JOB_ARGUMENTS = 14
-local function add(at, now, queues)
+-- A job as fifteen arguments from ARGV[at] on; true when it was stored. Of the due time either the delay or the moment
+-- is given, and until when it may be repeated is then seconds to go on from there, or the very moment. What follows
+-- another job is a member of a batch already, in its place.
+local JOB_ARGUMENTS = 15
+local function add(at, now, queues, follows)
   local id, place, queue = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
-  if redis.call('HEXISTS', JOBS, id) == 1 and not supersede(id, place, queue, ARGV[at + 11]) then return false end
+  local batch, retries = ARGV[at + 13], ARGV[at + 11]
+  if redis.call('HEXISTS', JOBS, id) == 1 and not supersede(id, place, queue, retries) then return false end
+  if batch ~= '' and not follows and not enrol(batch, id, retries ~= '0') then return false end
   local delay, moment, retry = ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
   local job = {
     queue = queue, name = ARGV[at + 3], rank = ARGV[at + 4], max_attempts = ARGV[at + 5], format = ARGV[at + 6],
-    created_at = ARGV[at + 10], retries = ARGV[at + 11], attempts = '0', exceptions = '0', crashes = '0',
-    available_at = moment, retry_until = retry,
+    created_at = ARGV[at + 10], retries = retries, attempts = '0', exceptions = '0', crashes = '0',
+    available_at = moment, retry_until = retry, batch = batch,
   }
   free(job)
   if job.created_at == '' then job.created_at = whole(now) end
@@ -161,7 +222,7 @@ local function add(at, now, queues)
     queues[queue] = true
   end
   keep(id, job)
-  redis.call('HSET', BODIES, id, ARGV[at + 13])
+  redis.call('HSET', BODIES, id, ARGV[at + 14])
   if ARGV[at + 12] ~= '' then redis.call('HSET', ERRORS, id, ARGV[at + 12]) end
   count(queue, 1)
   return true

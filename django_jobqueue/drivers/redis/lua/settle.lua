@@ -15,9 +15,9 @@ end
 
 local ends = {}
 
--- It is over; what it returned is kept, when there is something to keep, and the jobs that follow are stored when all
--- others have ended.
-function ends.remove(id, job, place, first, after)
+-- What it returned is kept, when there is something to keep, and the jobs that follow are stored when all others have
+-- ended.
+local function go(id, job, first, after)
   local result = ARGV[first]
   if result ~= '' then
     redis.call('HSET', RESULTS, id, result .. '\n' .. (redis.call('HGET', ERRORS, id) or ''))
@@ -25,7 +25,25 @@ function ends.remove(id, job, place, first, after)
   end
   gone[id], removed[#removed + 1] = true, id
   fewer[job.queue] = (fewer[job.queue] or 0) + 1
-  for at = first + 2, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
+  for at = first + 3, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
+end
+
+-- It is over. A member of a batch leaves it, or the job that follows takes its place.
+function ends.remove(id, job, place, first, after)
+  local batch, next = ARGV[first + 2], first + 3
+  if batch ~= '' and next < after then
+    change(batch, id, PENDING, PENDING, ARGV[next])
+  elseif batch ~= '' then
+    end_member(batch, id, nil)
+  end
+  go(id, job, first, after)
+end
+
+-- It is a dead letter.
+function ends.bury(id, job, place, first, after)
+  local batch = ARGV[first + 2]
+  if batch ~= '' then end_member(batch, id, FAILED) end
+  go(id, job, first, after)
 end
 
 -- Nothing was begun: the attempt and the place are as they were.
@@ -74,6 +92,6 @@ end
 call_for('ZREM', RESERVED, members)
 for _, key in ipairs({JOBS, BODIES, ERRORS}) do call_for('HDEL', key, removed) end
 for queue, less in pairs(fewer) do count(queue, -less) end
-for _, at in ipairs(following) do add(at, now, queues) end
+for _, at in ipairs(following) do add(at, now, queues, true) end
 tell(channel, queues)
 return ours
