@@ -293,7 +293,10 @@ class Driver(ABC):
         raise NotImplementedError
 
     def awaited_members(self, batch_id: UUID, job_ids: Sequence[UUID]) -> set[UUID]:
-        """Members whose jobs were never pushed: left by a crash, where a batch and its jobs are no one transaction."""
+        """Members whose jobs were never pushed: left by a crash, where a batch and its jobs are no one transaction.
+
+        There a push leaves its other members alone: they are there, or have ended.
+        """
         return set()
 
     def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
