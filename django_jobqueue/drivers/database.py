@@ -928,6 +928,7 @@ class DatabaseDriver(DeadLetterDriver):
             errors=AttemptHistory.read(job.errors),
             metadata=job.metadata,
             masked=job.masked,
+            flow=job.flow,
             retries=job.retries,
             batch=batch_of(job.flow),
         )

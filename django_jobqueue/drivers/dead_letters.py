@@ -87,6 +87,7 @@ class DeadLetters:
             errors=AttemptHistory.read(row.errors),
             metadata=row.metadata,
             masked=row.masked,
+            flow=row.flow,
             number=row.pk,
             exception_class=row.exception_class,
             exception_message=row.exception_message,

@@ -684,6 +684,7 @@ def _record(job: _Job, connection: str) -> JobRecord:
         errors=job.errors,
         metadata=job.new.metadata,
         masked=job.new.masked,
+        flow=job.new.flow,
         retries=job.retries,
         batch=batch_of(job.new.flow),
     )

@@ -279,6 +279,7 @@ class JobRecord:
     retries: int = 0
     failed_at: datetime | None = None
     batch: UUID | None = None
+    flow: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ class Moved:
 def move(queue: str, *, source: str, target: str) -> Moved:
     """Move the jobs of a queue that wait now; raises InvalidConnection when there are not two connections.
 
-    They keep id, priority, due time and metadata. Their attempts are counted anew, as after a retry.
+    They keep id, priority, due time, metadata and what follows them. Their attempts are counted anew, as after a retry.
+    Raises InvalidConnection at the first member of a batch, which cannot leave its connection.
     """
     if source == target:
         raise InvalidConnection(f"The queue {queue!r} is on the connection {source!r} already; name another one.")
@@ -48,6 +49,12 @@ def move(queue: str, *, source: str, target: str) -> Moved:
 
 
 def _move_page(page: list[JobRecord], old: Driver, new: Driver) -> int:
+    for record in page:
+        if record.batch is not None:
+            raise InvalidConnection(
+                f"The job {record.id} is a member of the batch {record.batch}, which lives on the connection "
+                f"{old.alias!r}; let the workers there end it, or cancel the batch, before the queue is moved."
+            )
     stored = new.push([_as_new(record) for record in page]) if page else set()
     moved = 0
     for record in page:
@@ -72,4 +79,5 @@ def _as_new(record: JobRecord) -> NewJob:
         available_at=record.available_at if record.state == SCHEDULED else None,
         metadata=record.metadata,
         masked=record.masked,
+        flow=record.flow,
     )

@@ -481,7 +481,7 @@ def test_what_version_1_wrote_is_read(store: Store, driver: RedisDriver, clock: 
     job_id = UUID("01a22997-d6ca-72f8-9a7f-25667748bd4a")
     keys = driver.keys.of(["mail"])
     moment = int(clock.now.timestamp()) * 1_000_000
-    form = f"1 ready -5 {moment} {moment} {moment} 1 1 0 2 1 4 {moment + 7}   0 \nmail\nshop.jobs.sync\n"
+    form = f"1 ready -5 {moment} {moment} {moment} 1 1 0 2 1 4 {moment + 7}   0  \nmail\nshop.jobs.sync\n"
     record = json.dumps(asdict(attempt()))
     driver.client.hset(driver.keys.jobs, job_id.hex, form)
     driver.client.hset(driver.keys.bodies, job_id.hex, '1 10 2  {"user":7}[]{"args":["☃"],"kwargs":{}}')

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from django_jobqueue.drivers import Driver, connections
-from django_jobqueue.jobs.records import ReserveLimit
+from django_jobqueue.exceptions import InvalidConnection
+from django_jobqueue.jobs.flows import Callbacks, Flow, Step
+from django_jobqueue.jobs.ids import new_job_id
+from django_jobqueue.jobs.records import NewBatch, ReserveLimit
 from django_jobqueue.operations import moving
 from tests.drivers.contract import ids, new
 from tests.edges.commands import run
@@ -47,6 +50,26 @@ def test_ready_and_scheduled_jobs_arrive_as_they_were(target: Driver) -> None:
     assert (first.payload, first.masked, first.state) == ('{"a":1}', "[]", "ready")
     assert (second.id, second.state, second.available_at) == (late.id, "scheduled", due.available_at)
     assert source.queues() == ["default"]
+
+
+def test_what_follows_a_job_goes_with_it(target: Driver) -> None:
+    flow = Flow(steps=(Step("default", new("next")),)).write()
+    connections["default"].push([new(queue="mail", flow=flow)])
+    assert move().moved == 1
+    (record,) = target.waiting("mail", limit=9)
+    assert record.flow == flow
+
+
+def test_a_member_of_a_batch_is_refused_and_stays(target: Driver) -> None:
+    source = connections["default"]
+    batch = NewBatch(id=new_job_id(), name="", metadata="", allow_failures=False, callbacks=Callbacks().write())
+    member = new(queue="mail", flow=Flow(batch=batch.id).write())
+    source.create_batch(batch, [member.id])
+    source.push([member])
+    with pytest.raises(InvalidConnection, match=f"{member.id} is a member of the batch {batch.id}"):
+        move()
+    assert [record.id for record in source.waiting("mail", limit=9)] == [member.id]
+    assert target.queues() == []
 
 
 def test_they_may_be_moved_back(target: Driver) -> None:

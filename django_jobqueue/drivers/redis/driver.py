@@ -32,8 +32,10 @@ from ...jobs.records import (
     NewBatch,
     NewJob,
     Position,
+    ProgressRecord,
     QueueSize,
     Release,
+    Report,
     Rescued,
     Reservation,
     Reserved,
@@ -66,9 +68,11 @@ from .form import (
     job_arguments,
     job_record,
     names_and_tokens,
+    progress_record,
     read_body,
     read_errors,
     read_form,
+    report_arguments,
     reservation,
     result_record,
 )
@@ -381,7 +385,24 @@ class RedisDriver(DeadLetterDriver):
             return None
 
     def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        return int(self.store.run("prune", [], [_text(now), limit]))
+        return int(self.store.run("prune", [], [_text(now), 0, limit, "results"]))
+
+    # Progress
+
+    def write_progress(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
+        arguments = [argument for report in reports for argument in report_arguments(report)]
+        if arguments:
+            self.store.run("progress", [], [_text(now), *arguments])
+
+    def get_progress(self, job_id: UUID) -> ProgressRecord | None:
+        found = self.client.hget(self.keys.progress, job_id.hex)
+        try:
+            return None if found is None else progress_record(cast(bytes, found))
+        except Unreadable:
+            return None
+
+    def prune_progress(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return int(self.store.run("prune", [], [_text(now), microseconds(older_than), limit, "progress"]))
 
     # Batches
 

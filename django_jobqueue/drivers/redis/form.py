@@ -22,6 +22,8 @@ from ...jobs.records import (
     JobRecord,
     NewJob,
     NewResult,
+    ProgressRecord,
+    Report,
     Reservation,
     ResultRecord,
 )
@@ -30,7 +32,7 @@ from ...jobs.times import from_microseconds, microseconds, to_microseconds
 VERSION = "1"
 _COMMON = (
     *("jobs", "bodies", "errors", "queues", "reserved", "unreadable", "results", "expiring"),
-    *("batches", "members", "awaited", "over", "cancelled", "ended"),
+    *("batches", "members", "awaited", "over", "cancelled", "ended", "progress", "reported"),
 )
 _NUMBERS = 17
 _RESULT_MOMENTS = ("created_at", "started_at", "finished_at")
@@ -48,6 +50,7 @@ class Keys:
         self.common = [f"{self._tag}{name}" for name in _COMMON]
         self.jobs, self.bodies, self.errors, self.queues, self.reserved, self.unreadable = self.common[:6]
         self.over = self.common[_COMMON.index("over")]
+        self.progress = self.common[_COMMON.index("progress")]
         self.channel = f"{self._tag}news"
 
     def answered(self, worker: str) -> str:
@@ -237,6 +240,21 @@ def result_record(job_id: UUID, text: bytes, connection: str) -> ResultRecord:
         raise Unreadable(text) from error
 
 
+def report_arguments(report: Report) -> list[str]:
+    percent = "" if report.percent is None else report.percent
+    token = "" if report.token is None else report.token.hex
+    return [report.id.hex, token, f"{percent} {report.stage}"]
+
+
+def progress_record(text: bytes) -> ProgressRecord:
+    """Raises Unreadable."""
+    try:
+        moment, percent, stage = text.decode().split(" ", 2)
+        return ProgressRecord(int(percent) if percent else None, stage, from_microseconds(int(moment)))
+    except ValueError as error:
+        raise Unreadable(text) from error
+
+
 def names_and_tokens(reservations: Iterable[Reservation]) -> list[str]:
     return [text for held in reservations for text in (held.id.hex, held.token.hex)]
 
@@ -291,6 +309,7 @@ def job_record(job_id: bytes, parts: Sequence[Any], connection: str) -> JobRecor
         errors=read_errors(parts[2] or b""),
         metadata=body.metadata,
         masked=body.masked,
+        flow=body.flow,
         retries=form.retries,
     )
 

@@ -32,6 +32,7 @@ NAMES = (
     "get",
     "hold",
     "peek",
+    "progress",
     "prune",
     "push",
     "renew",

@@ -1,11 +1,12 @@
--- Stands before every script. KEYS are the fourteen of the connection, then two for each queue that the script may
+-- Stands before every script. KEYS are the sixteen of the connection, then two for each queue that the script may
 -- touch, in the order of its places; no script makes a key of its own. All of them lie in one hash slot.
 local JOBS, BODIES, ERRORS, QUEUES, RESERVED, UNREADABLE, RESULTS, EXPIRING = unpack(KEYS, 1, 8)
 local BATCHES, MEMBERS, AWAITED, OVER, CALLED_OFF, ENDED = unpack(KEYS, 9, 14)
+local PROGRESS, REPORTED = KEYS[15], KEYS[16]
 local KEPT_ERRORS = 20
 
-local function ready_key(place) return KEYS[13 + 2 * place] end
-local function scheduled_key(place) return KEYS[14 + 2 * place] end
+local function ready_key(place) return KEYS[15 + 2 * place] end
+local function scheduled_key(place) return KEYS[16 + 2 * place] end
 
 -- Microseconds since 1970. A Lua number is exact up to the year 2255; what may be later stays text.
 local function clock(given)

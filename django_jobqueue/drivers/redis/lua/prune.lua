@@ -1,7 +1,11 @@
--- now, limit. Deletes the results whose time is over, the oldest first; returns how many.
-local old = redis.call('ZRANGEBYSCORE', EXPIRING, '-inf', whole(clock(ARGV[1])), 'LIMIT', 0, ARGV[2])
+-- now, age, limit, what. Deletes results whose time is over, or reports that are so old, the oldest first; returns how
+-- many.
+local values, moments = RESULTS, EXPIRING
+if ARGV[4] == 'progress' then values, moments = PROGRESS, REPORTED end
+local before = whole(clock(ARGV[1]) - tonumber(ARGV[2]))
+local old = redis.call('ZRANGEBYSCORE', moments, '-inf', before, 'LIMIT', 0, ARGV[3])
 for _, id in ipairs(old) do
-  redis.call('HDEL', RESULTS, id)
-  redis.call('ZREM', EXPIRING, id)
+  redis.call('HDEL', values, id)
+  redis.call('ZREM', moments, id)
 end
 return #old
