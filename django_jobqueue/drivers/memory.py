@@ -251,7 +251,10 @@ class MemoryDriver(Driver):
             self._push(settlement.then, now)
             if settlement.result is not None:
                 kept_until = now + timedelta(seconds=settlement.result.keep_for)
-                self._results[job.new.id] = kept_until, _result(job, settlement.result, self.alias)
+                self._results[job.new.id] = (
+                    kept_until,
+                    _result(job, settlement.result, self.alias, settlement.reservation.worker),
+                )
         elif isinstance(settlement, Release):
             if settlement.record is None:
                 job.attempts -= 1
@@ -544,7 +547,7 @@ def _failed_record(dead: _DeadLetter, connection: str) -> JobRecord:
     )
 
 
-def _result(job: _Job, result: NewResult, connection: str) -> ResultRecord:
+def _result(job: _Job, result: NewResult, connection: str, worker: str) -> ResultRecord:
     return ResultRecord(
         id=job.new.id,
         connection=connection,
@@ -559,6 +562,11 @@ def _result(job: _Job, result: NewResult, connection: str) -> ResultRecord:
         finished_at=result.finished_at,
         errors=job.errors,
         metadata=job.new.metadata,
+        worker=worker,
+        payload=job.new.payload,
+        format=job.new.format,
+        priority=-job.new.rank,
+        masked=job.new.masked,
     )
 
 
