@@ -36,8 +36,8 @@ class FailedByHandler(JobControl):
 class JobContext:
     """The running job.
 
-    ``attempt`` counts from 1. ``worker`` is who runs it. ``deadline`` is when this attempt times out, by the store's
-    clock, or None without a limit.
+    ``attempt`` counts from 1. ``deadline`` is when this attempt times out, by the store's clock, or None
+    without a limit.
     """
 
     id: UUID
@@ -47,7 +47,6 @@ class JobContext:
     max_attempts: int
     connection: str
     started_at: datetime
-    worker: str = ""
     timeout: float | None = None
     stop_asked: Callable[[], bool] = field(default=lambda: False, repr=False)
     stored_payload: str = field(default="{}", repr=False)

@@ -51,7 +51,6 @@ class Attempt:
                 max_attempts=self.max_attempts,
                 connection=job.connection,
                 started_at=self.started_at,
-                worker=job.worker,
                 timeout=self.timeout,
                 stop_asked=lambda: self.asks_to_stop(job),
                 stored_payload=job.payload,
