@@ -326,6 +326,12 @@ def test_wrong_options_are_errors_of_the_checks_and_of_enqueue(board: Any, use: 
         board.add.enqueue(1)
 
 
+def test_a_broken_setting_of_the_queue_is_not_for_the_checks_of_tasks(use: Any, settings: Any) -> None:
+    use(CONNECTION="default")
+    settings.JOBQUEUE = {"COLOUR": "red"}
+    assert list(tasks.default_task_backend.check()) == []
+
+
 def test_a_backend_without_the_app_is_an_error_of_the_checks(board: Any, settings: Any) -> None:
     assert list(tasks.default_task_backend.check()) == []
     settings.INSTALLED_APPS = [name for name in settings.INSTALLED_APPS if name != "django_jobqueue"]

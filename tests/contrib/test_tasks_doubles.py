@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tests.contrib.names import CARRIES_OPTIONS, InvalidTask, Status, task, tasks
+from tests.contrib.names import CARRIES_OPTIONS, DoesNotExist, InvalidTask, Status, task, tasks
 
 DOUBLES = [f"django_jobqueue.contrib.tasks.{name}" for name in ("ImmediateBackend", "DummyBackend")]
 IMMEDIATE, DUMMY = DOUBLES
@@ -46,6 +46,10 @@ def test_immediate_runs_at_once(use: Any) -> None:
     result = board.add.enqueue(1, 2)
     assert (result.status, result.return_value) == (Status.SUCCESSFUL, 3)
     assert board.fail.enqueue().status == Status.FAILED
+    result.refresh()
+    assert board.add.get_result(result.id).return_value == 3
+    with pytest.raises(DoesNotExist):
+        board.add.get_result("unknown")
 
 
 def test_dummy_keeps_what_was_enqueued(use: Any) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured
 
 from ...conf import get_settings
 from ...dispatching.handler import Handler
@@ -49,13 +51,7 @@ class TaskRules(BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """E101, E102: what is wrong with this entry of TASKS. Asks no database."""
-        problems = [*self._problems, *self._queue_problems()]
-        connection = self._options.connection
-        if connection is not None and connection not in get_settings().connections:
-            problems.append(
-                f'TASKS["{self.alias}"]["OPTIONS"]["CONNECTION"] names the connection {connection!r}, which '
-                'JOBQUEUE["CONNECTIONS"] lacks.'
-            )
+        problems = [*self._problems, *self._queue_problems(), *self._connection_problems()]
         found: list[CheckMessage] = [Error(problem, id="django_jobqueue.E101") for problem in problems]
         if not apps.is_installed("django_jobqueue"):
             found.append(
@@ -66,6 +62,16 @@ class TaskRules(BaseTaskBackend):
                 )
             )
         return found
+
+    def _connection_problems(self) -> list[str]:
+        connection = self._options.connection
+        with suppress(ImproperlyConfigured):  # E001 says so
+            if connection is not None and connection not in get_settings().connections:
+                return [
+                    f'TASKS["{self.alias}"]["OPTIONS"]["CONNECTION"] names the connection {connection!r}, which '
+                    'JOBQUEUE["CONNECTIONS"] lacks.'
+                ]
+        return []
 
     def _queue_problems(self) -> list[str]:
         problems = []
