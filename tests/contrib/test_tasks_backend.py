@@ -20,6 +20,7 @@ from django_jobqueue.jobs.registry import registry
 from django_jobqueue.operations import failed_jobs
 from django_jobqueue.operations.lookup import cancel
 from django_jobqueue.running.worker import Worker
+from tests.contrib.conftest import BACKEND
 from tests.contrib.names import CARRIES_OPTIONS, DoesNotExist, InvalidTaskBackend, Mismatch, Status, task, tasks
 from tests.drivers.contract import Clock
 
@@ -338,12 +339,16 @@ def test_a_backend_without_the_app_is_an_error_of_the_checks(board: Any, setting
     assert [message.id for message in tasks.default_task_backend.check()] == ["django_jobqueue.E102"]
 
 
-def test_the_backend_is_imported_without_a_model() -> None:
-    program = (
-        "import sys; from django.conf import settings; settings.configure();"
-        "import django_jobqueue.contrib.tasks;"
-        "assert 'django_jobqueue.models' not in sys.modules, 'models'"
-    )
+def test_a_task_may_be_defined_before_the_apps_are_ready() -> None:
+    program = f"""
+import sys
+from os.path import join
+from django.conf import settings
+settings.configure(TASKS={{"default": {{"BACKEND": {BACKEND!r}}}}})
+from {tasks.__name__} import task
+assert type(task(join)).__name__ == "JobQueueTask"
+assert "django_jobqueue.models" not in sys.modules
+"""
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 

@@ -20,35 +20,41 @@ from tests.contrib.names import CARRIES_OPTIONS, InvalidTask, task
 cyclic: list[Any] = []
 cyclic.append(cyclic)
 
-REFUSED = {
-    "nan": float("nan"),
-    "infinity": float("inf"),
-    "bytes": b"text",
-    "bytearray": bytearray(b"text"),
-    "integer key": {1: "x"},
-    "none key": {"a": {None: 1}},
-    "set": {1},
-    "date": datetime(2026, 1, 1, tzinfo=UTC),
-    "uuid": UUID(int=1),
-    "decimal": Decimal(1),
-    "object": object(),
-    "nul": "a\x00b",
-    "surrogate": "\ud800",
-    "cyclic": cyclic,
-    "nested": [{"a": [float("nan")]}],
-}
+REFUSED = [
+    float("nan"),
+    float("inf"),
+    b"text",
+    bytearray(b"text"),
+    {1: "x"},
+    {"a": {None: 1}},
+    {1},
+    datetime(2026, 1, 1, tzinfo=UTC),
+    UUID(int=1),
+    Decimal(1),
+    object(),
+    "a\x00b",
+    "\ud800",
+    cyclic,
+    [{"a": [float("nan")]}],
+]
 
 
-@pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
-def test_a_value_that_would_not_survive_is_refused_before_a_statement(database: Driver, use: Any, value: Any) -> None:
+def test_a_value_that_would_not_survive_is_refused_before_a_statement(database: Driver, use: Any) -> None:
     board = use()
     with CaptureQueriesContext(connection) as queries:
-        for call in (lambda: board.echo.enqueue(value), lambda: board.echo.enqueue(name=value)):
-            with pytest.raises((TypeError, ValueError)) as caught:
-                call()
-            assert isinstance(caught.value, TypeError)
-            assert isinstance(caught.value, ValueError)
+        for value in REFUSED:
+            with pytest.raises(InvalidPayload):
+                board.echo.enqueue(value)
+            with pytest.raises(InvalidPayload):
+                board.echo.enqueue(name=value)
     assert len(queries) == 0
+
+
+def test_a_refusal_is_a_type_error_and_a_value_error(board: Any) -> None:
+    with pytest.raises(TypeError):
+        board.echo.enqueue(float("nan"))
+    with pytest.raises(ValueError, match="bytes"):
+        board.echo.enqueue(b"x")
 
 
 def test_a_refusal_names_the_argument(board: Any) -> None:
