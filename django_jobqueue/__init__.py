@@ -5,6 +5,7 @@ This module is importable before settings are configured, and loads no model.
 
 from __future__ import annotations
 
+from .dispatching.batches import DispatchedBatch, batch
 from .dispatching.chains import DispatchedChain, chain
 from .dispatching.dispatch import Dispatched
 from .dispatching.handler import adispatch, dispatch, dispatch_later, dispatch_many, job, using
@@ -21,6 +22,7 @@ from .exceptions import (
 from .jobs.context import JobContext, current_job
 from .jobs.payloads import PREVIOUS
 from .jobs.retry import Exponential
+from .operations.batches import get_batch
 from .operations.lookup import get_job
 
 __version__ = "0.1.0"
@@ -29,6 +31,7 @@ __all__ = [
     "PREVIOUS",
     "AlreadyRetried",
     "Dispatched",
+    "DispatchedBatch",
     "DispatchedChain",
     "Exponential",
     "InvalidConnection",
@@ -40,11 +43,13 @@ __all__ = [
     "ReservationLost",
     "UnknownJob",
     "adispatch",
+    "batch",
     "chain",
     "current_job",
     "dispatch",
     "dispatch_later",
     "dispatch_many",
+    "get_batch",
     "get_job",
     "job",
     "using",

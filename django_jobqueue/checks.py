@@ -19,6 +19,7 @@ from .dispatching.discovery import job_modules, load_handlers
 from .drivers import Driver, connections
 from .jobs.definition import Definition
 from .jobs.registry import registry
+from .running.timeouts import are_limited, unreached
 
 TAG = "jobqueue"
 SHORTEST_SQLITE_TIMEOUT = 5
@@ -30,7 +31,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 
 def check_connections(**kwargs: Any) -> list[CheckMessage]:
-    """E002 to E004, W001: connections that cannot work, or not where they are used."""
+    """E002 to E006, W001, W009: connections that cannot work, or not where they are used."""
     if _problems():
         return []
     found: list[CheckMessage] = []
@@ -49,7 +50,8 @@ def check_connections(**kwargs: Any) -> list[CheckMessage]:
                 "Name the alias whose commit a dispatch to another store waits for.",
             )
         )
-    return found + _check_databases_are_used_once(drivers) + _check_memory(drivers)
+    found += _check_databases_are_used_once(drivers) + _check_memory(drivers)
+    return found + _check_prefixes(drivers) + _check_keys_are_used_once(drivers)
 
 
 def _check_databases_are_used_once(drivers: Sequence[Driver]) -> list[CheckMessage]:
@@ -83,6 +85,40 @@ def _check_memory(drivers: Sequence[Driver]) -> list[CheckMessage]:
     ]
 
 
+def _check_prefixes(drivers: Sequence[Driver]) -> list[CheckMessage]:
+    """Whether each connection that shares a server with other projects has a name of its own there."""
+    found: list[CheckMessage] = []
+    for driver in drivers:
+        if driver.namespace is None or driver.namespace.is_chosen:
+            continue
+        text = (
+            f"The queue connection {driver.alias!r} has no PREFIX: another project on the same server would run its "
+            "jobs, and this one the other's."
+        )
+        hint = 'Give it one of its own, such as "PREFIX": "shop:".'
+        found.append(_warning("W009", text, hint) if django_settings.DEBUG else _error("E005", text, hint))
+    return found
+
+
+def _check_keys_are_used_once(drivers: Sequence[Driver]) -> list[CheckMessage]:
+    first: dict[tuple[str, str], str] = {}
+    found: list[CheckMessage] = []
+    for driver in drivers:
+        if driver.namespace is None:
+            continue
+        place = driver.namespace.server, driver.namespace.prefix
+        if first.setdefault(place, driver.alias) != driver.alias:
+            found.append(
+                _error(
+                    "E006",
+                    f"The queue connections {first[place]!r} and {driver.alias!r} have one server and the prefix "
+                    f"{place[1]!r}, so that each would run the other's jobs.",
+                    "Give each a PREFIX of its own, or remove one: a connection holds any number of queues.",
+                )
+            )
+    return found
+
+
 def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     """W007, W002: job modules that cannot be imported, and handlers that a worker may not find."""
     if _problems():
@@ -110,6 +146,21 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
+def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
+    """W008: workers inside a web server, where a timeout does not end every job."""
+    if _problems() or django_settings.DEBUG or not get_settings().embedded_workers or not are_limited():
+        return []
+    return [
+        _warning(
+            "W008",
+            f"Workers inside a web server run jobs in threads, where no timeout ends {unreached(in_threads=True)}: "
+            "it would hold its worker for ever.",
+            "Run manage.py queue_work --processes instead of EMBEDDED_WORKERS, or give what these jobs wait for "
+            "a timeout of its own.",
+        )
+    ]
+
+
 def _is_found(definition: Definition, modules: Sequence[ModuleType]) -> bool:
     """Whether a job module defines the handler, contains its module, or imports either."""
     home = definition.func.__module__
@@ -125,16 +176,20 @@ def _is_found(definition: Definition, modules: Sequence[ModuleType]) -> bool:
 
 
 def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """W003 to W006: what the databases of the queue connections lack. Asks those that are named only."""
+    """W003 to W006, W010: what the stores of the queue connections lack. Asks those with a database that is named."""
     if not databases or _problems():
         return []
     found: list[CheckMessage] = []
     for alias in connections:
         try:
-            database = connections[alias].database
+            driver = connections[alias]
         except ImproperlyConfigured:
             continue  # E002 says so
+        database = driver.database
         if database is None or database not in databases:
+            continue
+        if not driver.supports_transactions:
+            found += _check_risks(driver)
             continue
         connection = databases_by_alias[database]
         try:
@@ -142,6 +197,13 @@ def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) ->
         except OperationalError:
             continue  # not reachable: the command that needs it says so
     return found
+
+
+def _check_risks(driver: Driver) -> list[CheckMessage]:
+    try:
+        return [_warning("W010", risk, cure) for risk, cure in driver.risks()]
+    except driver.outages:
+        return []  # not reachable: the command that needs it says so
 
 
 def _check_locks(connection: BaseDatabaseWrapper) -> list[CheckMessage]:
@@ -201,6 +263,7 @@ def connect() -> None:
     register(check_settings, TAG)
     register(check_connections, TAG)
     register(check_handlers, TAG)
+    register(check_timeouts, TAG)
     register(check_databases, Tags.database)  # and no other tag: by any other, Django 6.1 asks every database
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from django.conf import settings as django_settings
@@ -25,6 +25,9 @@ DEFAULT = "default"
 MAX_CONNECTION_NAME = 100
 DEFAULT_BACKOFF = Exponential()
 SHORTEST_RETRY_AFTER = 1  # a third of it must leave time for a renewal
+MOST_KNOWN_NAMES = 1000  # whose secrecy is remembered; names of keys may be made by programs
+# What is deleted when it is older than this, in seconds; None is never. Dead letters are for people to decide about.
+PRUNED_AFTER: Mapping[str, float | None] = {"FAILED": None, "WORKERS": 3600.0}
 
 MASKED_NAMES = (
     "password",
@@ -60,6 +63,7 @@ class Settings:
     payload_limit: int = 1_048_576
     embedded_workers: int | None = None
     mask: tuple[str, ...] = MASKED_NAMES
+    prune: Mapping[str, float | None] = field(default_factory=lambda: PRUNED_AFTER)
     keep_results: float = 0
     admin: bool = True
 
@@ -68,12 +72,13 @@ class Settings:
         return str(self.queues.get(queue, {}).get("CONNECTION", DEFAULT))
 
     @cached_property
-    def _mask_pattern(self) -> re.Pattern[str] | None:
-        return re.compile("|".join(map(re.escape, self.mask)), re.IGNORECASE) if self.mask else None
-
-    def is_secret(self, name: str) -> bool:
+    def is_secret(self) -> Callable[[str], bool]:
         """Whether values under this argument name or dictionary key are masked wherever they are shown."""
-        return self._mask_pattern is not None and self._mask_pattern.search(name) is not None
+        if not self.mask:
+            return lambda name: False
+        pattern = re.compile("|".join(map(re.escape, self.mask)), re.IGNORECASE)
+        # Asked for each argument of each dispatch, nearly always about the same few names.
+        return lru_cache(MOST_KNOWN_NAMES)(lambda name: pattern.search(name) is not None)
 
 
 def get_settings() -> Settings:
@@ -198,6 +203,15 @@ def _boolean(key: str, value: object) -> bool:
     return value
 
 
+def _prune(key: str, value: object) -> Mapping[str, float | None]:
+    given = _mapping(key, value)
+    unknown = sorted(map(str, set(given) - set(PRUNED_AFTER)))
+    if unknown:
+        raise InvalidOption(f"{key} has no key {unknown[0]!r}; it takes {', '.join(PRUNED_AFTER)}.")
+    ages = {name: None if age is None else _positive(f'{key}["{name}"]', age) for name, age in given.items()}
+    return {**PRUNED_AFTER, **ages}
+
+
 _READERS: dict[str, Callable[[str, object], Any]] = {
     "CONNECTIONS": _connections,
     "QUEUES": _queues,
@@ -214,6 +228,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "PAYLOAD_LIMIT": check_count,
     "EMBEDDED_WORKERS": _workers,
     "MASK": _names,
+    "PRUNE": _prune,
     "KEEP_RESULTS": seconds,
     "ADMIN": _boolean,
 }

@@ -109,7 +109,7 @@ class Embedded:
         options = WorkerOptions.from_settings(workers=self.workers, grace=self._grace)
         drivers_of(options)  # raises here, once, for connections that cannot work
         load_handlers()
-        pool = Pool(options, stopping=self._stopping, abandon=lambda code: self._finished.set())
+        pool = Pool(options, stopping=self._stopping, abandon=lambda code: self._finished.set(), is_embedded=True)
         pool.start()
         pool.join()
 

@@ -1,7 +1,7 @@
 """Log lines: receivers of the signals that write to the logger ``django_jobqueue``.
 
 Levels: ERROR for a dead letter; WARNING for a failed attempt that will run again, and for a job that was lost;
-INFO for jobs that were processed, released, retried or cancelled, and for workers; DEBUG for jobs that were
+INFO for jobs that were processed, released, retried or cancelled, for batches and for workers; DEBUG for jobs that were
 dispatched or are starting.
 
 Each line carries these attributes (``extra``), which formatters and filters may rely on:
@@ -11,6 +11,7 @@ Each line carries these attributes (``extra``), which formatters and filters may
 * of an attempt: ``attempt`` (from 1), ``max_attempts``, ``waited`` and, when it has ended, ``elapsed``, in seconds;
 * ``delay``: seconds until the job runs again, None for a dead letter;
 * of a failed attempt: ``dead_lettered``, ``exception_class``, ``exception_message``, ``traceback``;
+* of a batch: ``batch`` (its name), ``id`` (text), ``connection``, ``total``, ``done``, ``failed``, ``cancelled``;
 * of a worker: ``worker``, then ``queues``, or ``reason``, or ``reason`` with ``processed``, ``released``, ``failed``
   and ``lost``.
 
@@ -92,6 +93,24 @@ def job_cancelled(**sent: Any) -> None:
         _write(logging.INFO, "job_cancelled", "job %s %s was cancelled", sent)
 
 
+def batch_finished(**sent: Any) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        counts = {key: sent[key] for key in ("total", "done", "failed", "cancelled")}
+        logger.info(
+            "batch %s %s finished: %s done, %s failed, %s cancelled",
+            printable(sent["name"]) or "-",
+            sent["id"],
+            *(counts[key] for key in ("done", "failed", "cancelled")),
+            extra={
+                "event": "batch_finished",
+                "batch": sent["name"],
+                "id": str(sent["id"]),
+                "connection": sent["connection"],
+                **counts,
+            },
+        )
+
+
 def worker_started(*, worker: str, queues: list[str], **sent: Any) -> None:
     connect_enabled()
     _write_worker("worker_started", "worker %s started", worker, queues=queues)
@@ -115,6 +134,7 @@ RECEIVERS = (
     job_retried,
     job_lost,
     job_cancelled,
+    batch_finished,
     worker_started,
     worker_stopping,
     worker_stopped,

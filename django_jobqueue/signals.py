@@ -26,6 +26,8 @@ job_retried = Signal()  # id, name, queue, connection
 job_lost = Signal()  # id, name, queue, connection, attempt, max_attempts, waited, elapsed
 job_cancelled = Signal()  # id, name, queue, connection
 
+batch_finished = Signal()  # id (UUID), name, connection, total, done, failed, cancelled
+
 worker_started = Signal()  # worker (identity), queues
 worker_stopping = Signal()  # worker, reason
 worker_stopped = Signal()  # worker, reason, stats

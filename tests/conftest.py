@@ -12,6 +12,7 @@ from django.conf import settings
 from django_jobqueue.drivers.base import Driver
 from django_jobqueue.drivers.memory import MemoryDriver
 from tests.drivers.contract import DATABASE, PORTABLE, Clock, Store
+from tests.helpers.redis import REDIS, redis_driver
 
 REQUIRE_SERVICES = os.environ.get("JOBQUEUE_REQUIRE_SERVICES") == "1"
 RUN_SLOW = os.environ.get("JOBQUEUE_SLOW") == "1"
@@ -63,10 +64,14 @@ def _forms() -> list[str]:
     return [DATABASE, PORTABLE] if settings.DATABASES["default"]["ENGINE"] == VENDORS["postgres"] else [DATABASE]
 
 
-@pytest.fixture(params=["memory", *_forms()])
+@pytest.fixture(params=["memory", *_forms(), REDIS])
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     if request.param == "memory":
         yield MemoryDriver("default", {})
+    elif request.param == "redis":
+        request.getfixturevalue("transactional_db")  # before anything is written, and emptied after that
+        with redis_driver() as driver:
+            yield driver
     else:
         from django_jobqueue.drivers.database import DatabaseDriver
 

@@ -7,10 +7,11 @@ from io import StringIO
 import pytest
 from django.apps import apps
 from django.core.management import call_command
+from django.db import models
 from django.test import override_settings
 from django.utils import translation
 
-from django_jobqueue.models import FailedJob, Job, Result
+from django_jobqueue.models import Batch, BatchMember, FailedJob, Job, Result, Worker
 
 LONGEST_INDEX_NAME = 30
 
@@ -64,17 +65,18 @@ def test_a_router_changes_no_migration() -> None:
         assert_no_changes()
 
 
-@pytest.mark.parametrize("model", [Job, FailedJob, Result])
-def test_every_index_and_constraint_has_a_short_name_of_its_own(model: type[Job | FailedJob | Result]) -> None:
+@pytest.mark.parametrize("model", [Job, FailedJob, Result, Batch, BatchMember, Worker])
+def test_every_index_and_constraint_has_a_short_name_of_its_own(model: type[models.Model]) -> None:
     names = [index.name for index in model._meta.indexes] + [item.name for item in model._meta.constraints]
     assert names
     assert all(name.startswith("jobqueue_") and len(name) <= LONGEST_INDEX_NAME for name in names)
 
 
 def test_the_permissions_of_the_operators_are_in_the_first_migration() -> None:
+    models = (Job, FailedJob, Worker)
     codenames = {
-        f"{action}_{model._meta.model_name}" for model in (Job, FailedJob) for action in model._meta.default_permissions
-    } | {codename for model in (Job, FailedJob) for codename, _name in model._meta.permissions}
+        f"{action}_{model._meta.model_name}" for model in models for action in model._meta.default_permissions
+    } | {codename for model in models for codename, _name in model._meta.permissions}
     assert codenames == {
         "view_job",
         "delete_job",
@@ -85,6 +87,7 @@ def test_the_permissions_of_the_operators_are_in_the_first_migration() -> None:
         "delete_failedjob",
         "retry_failedjob",
         "retry_edited_failedjob",
+        "view_worker",
     }
 
 

@@ -6,9 +6,10 @@ from django.contrib import admin
 from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import get_settings
-from ..models import FailedJob, Job
+from ..models import FailedJob, Job, Worker
 from .failed_jobs import FailedJobAdmin
 from .jobs import JobAdmin
+from .workers import WorkerAdmin
 
 
 def register(site: admin.AdminSite = admin.site) -> None:
@@ -17,6 +18,8 @@ def register(site: admin.AdminSite = admin.site) -> None:
         site.register(FailedJob, FailedJobAdmin)
     if not site.is_registered(Job):
         site.register(Job, JobAdmin)
+    if not site.is_registered(Worker):
+        site.register(Worker, WorkerAdmin)
 
 
 def _wanted() -> bool:

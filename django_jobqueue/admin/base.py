@@ -1,4 +1,4 @@
-"""What both lists share: read-only, on the queue's own database, and as fast with a million rows as with ten."""
+"""What the lists share: read-only, on the queue's own database, and as fast with a million rows as with ten."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class QueueModelAdmin(_ModelAdmin[M]):
     paginator = CappedPaginator
     show_facets = admin.ShowFacets.NEVER
     date_hierarchy = None
-    ordering = ("-id",)
+    ordering: ClassVar[tuple[str, ...]] = ("-id",)
     sortable_by: ClassVar[tuple[str, ...]] = ()
     fields = ()
     change_form_template = "admin/django_jobqueue/change_form.html"

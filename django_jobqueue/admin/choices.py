@@ -53,7 +53,8 @@ def waiting_queues(database: str) -> list[str]:
     """The queues that hold a job."""
     known = _queues.get(database)
     if known is None or time.monotonic() - known.read_at > KEPT_SECONDS:
-        found = {queue for driver in connections.all() if driver.database == database for queue in driver.queues()}
+        drivers = [each for each in connections.all() if each.supports_transactions and each.database == database]
+        found = {queue for driver in drivers for queue in driver.queues()}
         known = Known({"queue": sorted(found)[:MAX_VALUES]}, time.monotonic())
         with _lock:
             _queues[database] = known

@@ -23,6 +23,7 @@ from . import acts, reports
 from .attempts import brief
 from .base import ROWS_PER_PAGE, QueueModelAdmin, queue_database
 from .details import failed_job_detail
+from .elsewhere import has_rows
 from .filters import WHEN, ErrorFilter, FailedQueueFilter, JobNameFilter, WhenFilter
 from .labels import attempts_label, job_label, last_part
 from .moments import relative_time
@@ -156,8 +157,8 @@ class FailedJobAdmin(QueueModelAdmin[FailedJob]):
         return add_preserved_filters({"preserved_filters": self.get_preserved_filters(request), "opts": self.opts}, url)
 
     def _job_url(self, request: HttpRequest, row: FailedJob) -> str:
-        """Where a retried job is looked at, for those who may."""
-        if not request.user.has_perm("django_jobqueue.view_job"):
+        """Where a retried job is looked at, by those who may; one that is no row has no page."""
+        if not (request.user.has_perm("django_jobqueue.view_job") and has_rows(row.connection)):
             return ""
         return reverse("admin:django_jobqueue_job_change", args=[row.job_id], current_app=self.admin_site.name)
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Job
 from .base import QueueModelAdmin
 from .details import job_detail, state_label
+from .elsewhere import elsewhere
 from .filters import QueueFilter, StateFilter
 from .labels import attempts_label, job_label
 from .moments import relative_time
@@ -25,6 +26,10 @@ class JobAdmin(QueueModelAdmin[Job]):
     search_fields = ("id",)  # says that there is a search; get_search_results says how
     search_help_text = _("The whole id of a job.")
     actions = None
+    change_list_template = "admin/django_jobqueue/job/change_list.html"
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return super().changelist_view(request, {"elsewhere": elsewhere(), **(extra_context or {})})
 
     @admin.display(description=_("job"))
     def job(self, row: Job) -> SafeString:

@@ -6,6 +6,7 @@ others as its flow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -20,9 +21,22 @@ from .dispatch import Prepared, store
 from .handler import Call
 
 
+class Composite:
+    """What may be a step of a chain beside a call: a batch."""
+
+    __slots__ = ()
+
+    def as_step(self) -> tuple[Step, UUID]:
+        """The job that has its turn for it, and the id by which it is known."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
 class DispatchedChain:
-    """What the dispatch of a chain did: the ids of its steps, in order, of which the first is stored as a job."""
+    """What the dispatch of a chain did: the ids of its steps, in order, of which the first is stored as a job.
+
+    That of a batch is the batch's.
+    """
 
     ids: tuple[UUID, ...]
     stored: bool
@@ -32,7 +46,7 @@ class DispatchedChain:
 class Chain:
     """Steps that run one after the other; made by ``chain()``."""
 
-    steps: tuple[Call, ...]
+    steps: tuple[Call | Composite, ...]
     catching: Call | None = None
 
     def catch(self, call: Call) -> Chain:
@@ -41,50 +55,77 @@ class Chain:
         PREVIOUS in its arguments stands for the error: a dictionary with ``id``, ``name``, ``exception_class`` and
         ``message`` of the job that failed.
         """
-        return replace(self, catching=_checked(call))
+        return replace(self, catching=checked(call))
 
     def dispatch(self) -> DispatchedChain:
         """Store the chain; raises InvalidPayload, or UnknownJob, for any of its steps before anything is stored."""
-        prepared, ids = self._prepare()
+        prepared, ids = self.prepare()
         return DispatchedChain(ids, store(prepared).stored)
 
     async def adispatch(self) -> DispatchedChain:
         """``dispatch`` for async code, on the thread whose transaction sync code sees."""
         return await sync_to_async(self.dispatch)()
 
-    def _prepare(self) -> tuple[Prepared, tuple[UUID, ...]]:
-        first = self.steps[0].prepare()
-        steps = tuple(_step(call) for call in self.steps[1:])
-        flow = Flow(steps, None if self.catching is None else _step(self.catching)).write()
+    def prepare(self, batch: UUID | None = None) -> tuple[Prepared, tuple[UUID, ...]]:
+        """The first step with the others as its flow, and the ids of all; ``batch`` is the one that it belongs to."""
+        made = [_made(part, is_first=index == 0) for index, part in enumerate(self.steps)]
+        first, *others = (step for step, _id in made)
+        if batch is not None:
+            self._check_member(first, others)
+        rest = Flow(tuple(others), None if self.catching is None else step_of(self.catching), batch)
         limit = get_settings().payload_limit
-        if flow is not None and len(flow) > limit:
+        size = len(rest.write() or "")
+        if size > limit:
             raise InvalidPayload(
-                f"The steps of the chain after its first take {len(flow)} bytes; PAYLOAD_LIMIT is {limit}. Store the "
-                "data and pass its key."
+                f"The steps of the chain after its first take {size} bytes; PAYLOAD_LIMIT is {limit}. Store the data "
+                "and pass its key."
             )
-        ids = (first.job.id, *(step.job.id for step in steps))
-        return Prepared(first.connection, first.job._replace(flow=flow)), ids
+        return Prepared(*first.before(rest)), tuple(part_id for _step, part_id in made)
+
+    def _check_member(self, first: Step, others: Sequence[Step]) -> None:
+        """A member of a batch, which lives on one connection, and whose steps take turns as one job."""
+        elsewhere = [step.connection for step in others if step.connection != first.connection]
+        if elsewhere:
+            raise InvalidOption(
+                f"A chain in a batch has a step on the connection {elsewhere[0]!r} and one on {first.connection!r}; "
+                "give its steps one connection."
+            )
+        if any(isinstance(part, Composite) for part in self.steps):
+            raise InvalidOption(
+                "A chain in a batch has a batch among its steps; add its jobs to the outer one instead."
+            )
 
 
-def chain(*calls: Call) -> Chain:
-    """Calls, ``handler.s(...)``, of which each runs when the one before has succeeded.
+def chain(*calls: Call | Composite) -> Chain:
+    """Calls, ``handler.s(...)``, and batches, of which each runs when the one before has succeeded.
 
     PREVIOUS in the arguments of one stands for what the one before returned.
     """
     if not calls:
         raise InvalidOption("chain() takes at least one call, such as send_receipt.s(7).")
-    return Chain(tuple(_checked(call) for call in calls))
+    return Chain(tuple(call if isinstance(call, Composite) else checked(call) for call in calls))
 
 
-def _checked(call: object) -> Call:
+def checked(call: object) -> Call:
     if not isinstance(call, Call):
-        raise InvalidOption(f"A chain takes calls such as send_receipt.s(7), not {call!r}.")
+        raise InvalidOption(f"Chains and batches take calls such as send_receipt.s(7), not {call!r}.")
     return call
 
 
-def _step(call: Call) -> Step:
+def step_of(call: Call) -> Step:
+    """A call that runs later, in whose arguments PREVIOUS may stand."""
     prepared = Call(call.target, with_slots(call.args), with_slots(call.kwargs)).prepare()
     return Step(prepared.connection, prepared.job)
 
 
-__all__ = ["Chain", "DispatchedChain", "chain", "relay"]  # whoever may dispatch a chain can run its relays
+def _made(part: Call | Composite, *, is_first: bool) -> tuple[Step, UUID]:
+    if isinstance(part, Composite):
+        return part.as_step()
+    if not is_first:
+        step = step_of(part)
+        return step, step.job.id
+    first = part.prepare()
+    return Step(first.connection, first.job), first.job.id
+
+
+__all__ = ["Chain", "Composite", "DispatchedChain", "chain", "relay"]  # whoever may dispatch a chain can run its relays

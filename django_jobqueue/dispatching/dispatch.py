@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings as django_settings
@@ -30,6 +30,7 @@ from ..jobs.payloads import FORMAT, encode, encode_metadata, secret_paths
 from ..jobs.records import NewJob
 from ..jobs.times import seconds
 from ..signals import job_dispatched
+from .after_commit import push_after_commit
 
 # A chunk is one statement: bounded in rows by the parameters that SQLite takes, in bytes by MySQL's packet.
 CHUNK_ROWS = 500
@@ -54,6 +55,7 @@ class Options:
     priority: int | None = None
     connection: str | None = None
     metadata: Mapping[str, Any] | None = None
+    after_commit: bool | None = None
 
     def changed(self, given: Mapping[str, Any]) -> Options:
         """A copy with the given options, checked; raises InvalidOption."""
@@ -69,12 +71,12 @@ class Options:
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A job ready to be stored, and the connection it goes to."""
 
     connection: str
     job: NewJob
+    after_commit: bool = True
 
 
 def prepare(definition: Definition, options: Options, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Prepared:
@@ -96,32 +98,44 @@ def prepare(definition: Definition, options: Options, args: Sequence[Any], kwarg
         retry_for=definition.retry_until,
         delay=options.delay,
         available_at=options.available_at,
-        metadata=encode_metadata(options.metadata or {}, settings.payload_limit),
+        metadata=encode_metadata(options.metadata, settings.payload_limit) if options.metadata else "",
         masked=json.dumps(secrets) if secrets else "",
     )
-    return Prepared(options.connection or settings.connection_of(queue), job)
+    connection = options.connection or settings.connection_of(queue)
+    if definition.atomic:
+        _check_joinable(definition.name, connection)
+    return Prepared(connection, job, after_commit=options.after_commit is not False)
+
+
+def _check_joinable(name: str, connection: str) -> None:
+    if not connections[connection].supports_transactions:
+        raise InvalidOption(
+            f"The job {name!r} is atomic, and the connection {connection!r} is no database that its transaction could "
+            "include; dispatch it with using(connection=...) to one that is, or drop atomic=True."
+        )
 
 
 def store(prepared: Prepared) -> Dispatched:
     """Store one job, now or after the commit that it waits for."""
     driver = connections[prepared.connection]
-    alias = _commit_awaited(driver)
+    alias = commit_awaited(driver) if prepared.after_commit else None
     if alias is None:
         return Dispatched(prepared.job.id, bool(_push(driver, [prepared.job])))
-    transaction.on_commit(partial(_push, driver, [prepared.job]), using=alias)
+    push_after_commit(alias, driver.alias, [prepared.job], partial(_push, driver, [prepared.job]))
     return Dispatched(prepared.job.id, stored=True)
 
 
 def store_many(prepared: Iterable[Prepared]) -> list[UUID]:
     """Store jobs in bounded chunks, all or none where the store has transactions; return their ids in order."""
     ids: list[UUID] = []
-    buffers: dict[str, _Buffer] = {}
+    buffers: dict[tuple[str, bool], _Buffer] = {}
     with ExitStack() as transactions:
         for item in prepared:
             ids.append(item.job.id)
-            buffer = buffers.get(item.connection)
+            key = item.connection, item.after_commit
+            buffer = buffers.get(key)
             if buffer is None:
-                buffer = buffers[item.connection] = _Buffer(connections[item.connection])
+                buffer = buffers[key] = _Buffer(connections[item.connection], after_commit=item.after_commit)
                 if buffer.streams:
                     transactions.enter_context(transaction.atomic(using=buffer.driver.database))
             buffer.add(item.job)
@@ -133,9 +147,9 @@ def store_many(prepared: Iterable[Prepared]) -> list[UUID]:
 class _Buffer:
     """The jobs of one connection on their way: in a transaction chunk by chunk, else when all were checked."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, *, after_commit: bool) -> None:
         self.driver = driver
-        self._awaited = _commit_awaited(driver)
+        self._awaited = commit_awaited(driver) if after_commit else None
         self.streams = driver.supports_transactions and self._awaited is None
         self._full: list[list[NewJob]] = []
         self._chunk: list[NewJob] = []
@@ -160,11 +174,11 @@ class _Buffer:
             if self._awaited is None:
                 _push(self.driver, chunk)
             else:
-                transaction.on_commit(partial(_push, self.driver, chunk), using=self._awaited)
+                push_after_commit(self._awaited, self.driver.alias, chunk, partial(_push, self.driver, chunk))
         self._full = []
 
 
-def _commit_awaited(driver: Driver) -> str | None:
+def commit_awaited(driver: Driver) -> str | None:
     """The database whose commit a dispatch must wait for, None when it can be stored at once."""
     alias = get_settings().after_commit
     own = driver.database if driver.supports_transactions else None
@@ -215,6 +229,12 @@ def _check_connection(value: object) -> str:
     return value
 
 
+def _check_after_commit(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidOption(f"after_commit must be True or False, not {value!r}.")
+    return value
+
+
 def _check_metadata(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidOption(f"metadata must be a dictionary, not {value!r}.")
@@ -230,4 +250,5 @@ _CHECKS: dict[str, Callable[[object], Any]] = {
     "priority": check_priority,
     "connection": _check_connection,
     "metadata": _check_metadata,
+    "after_commit": _check_after_commit,
 }

@@ -7,10 +7,21 @@ user's may have any name. ``Handler[C, P, R]``: C is what a direct call takes, P
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 from uuid import UUID
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
@@ -48,7 +59,11 @@ class JobOptions(TypedDict, total=False):
 
 
 class UsingOptions(TypedDict, total=False):
-    """What ``using`` takes: options of one dispatch. ``delay`` is in seconds."""
+    """What ``using`` takes: options of one dispatch. ``delay`` is in seconds.
+
+    ``after_commit=False`` stores at once what would wait for a commit; where a dispatch joins the transaction it
+    changes nothing.
+    """
 
     delay: float | timedelta | None
     available_at: datetime | None
@@ -56,10 +71,10 @@ class UsingOptions(TypedDict, total=False):
     priority: int | None
     connection: str | None
     metadata: Mapping[str, Any] | None
+    after_commit: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A job and its arguments, not dispatched yet: what ``.s(...)`` returns and ``dispatch_many`` takes."""
 
     target: Handler[Any, Any, Any] | NamedJob

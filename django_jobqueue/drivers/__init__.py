@@ -6,9 +6,9 @@ share an instance, so a driver keeps no state of a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
@@ -17,10 +17,16 @@ from ..conf import DEFAULT, get_settings
 from ..exceptions import InvalidConnection
 from .base import Driver
 
+if TYPE_CHECKING:
+    from .ledger import Ledger
+
 DRIVERS = {
     "database": "django_jobqueue.drivers.database.DatabaseDriver",
     "memory": "django_jobqueue.drivers.memory.MemoryDriver",
+    "redis": "django_jobqueue.drivers.redis.RedisDriver",
 }
+#: What to install for a driver whose client library is missing, by the name of that.
+EXTRAS = {"django_redis": "redis", "redis": "redis"}
 
 
 class Connections:
@@ -60,6 +66,11 @@ class Connections:
         try:
             driver_class = import_string(DRIVERS.get(name, name))
         except ImportError as error:
+            if error.name in EXTRAS:
+                raise InvalidConnection(
+                    f"The queue connection {alias!r} needs {error.name.replace('_', '-')}, which is not installed; "
+                    f'run: pip install "django-jobqueue[{EXTRAS[error.name]}]"'
+                ) from error
             raise InvalidConnection(
                 f"The queue connection {alias!r} names the driver {name!r}, which cannot be imported: {error}. "
                 f"Use {', '.join(map(repr, DRIVERS))}, or the dotted path of a Driver class."
@@ -74,11 +85,20 @@ class Connections:
 connections = Connections()
 
 
+def ledgers_of(drivers: Iterable[Driver]) -> list[Ledger]:
+    """What their databases keep beside the jobs: one for each database, however many connections are there."""
+    found: dict[str, Ledger] = {}
+    for driver in drivers:
+        if driver.ledger is not None:
+            found.setdefault(driver.ledger.database, driver.ledger)
+    return list(found.values())
+
+
 def _reset(*, setting: str, **kwargs: Any) -> None:
-    if setting in {"JOBQUEUE", "DATABASES"}:
+    if setting in {"JOBQUEUE", "DATABASES", "CACHES"}:
         connections.reset()
 
 
 setting_changed.connect(_reset, dispatch_uid="django_jobqueue.drivers")
 
-__all__ = ["DEFAULT", "Driver", "connections"]
+__all__ = ["DEFAULT", "Driver", "connections", "ledgers_of"]

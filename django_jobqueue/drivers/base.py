@@ -11,14 +11,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from uuid import UUID
 
 from ..jobs.records import (
     AttemptRecord,
+    BatchRecord,
     Cause,
+    ClosedBatch,
     FailedSummary,
     JobRecord,
+    NewBatch,
     NewJob,
     Position,
     QueueSize,
@@ -31,9 +34,14 @@ from ..jobs.records import (
     Settlement,
 )
 
+if TYPE_CHECKING:
+    from .ledger import Ledger
+
 STAGE_LIMIT = 500
 RESCUE_LIMIT = 500
 PRUNE_LIMIT = 500
+SWEEP_LIMIT = 100
+CANCEL_LIMIT = 500
 
 
 class Waiter(Protocol):
@@ -43,6 +51,14 @@ class Waiter(Protocol):
         """End the pause early, from any thread; called just before a pause, it ends that one."""
 
 
+class Namespace(NamedTuple):
+    """What tells the jobs of one connection from those of others; ``is_chosen`` unless it is a default."""
+
+    server: str
+    prefix: str
+    is_chosen: bool
+
+
 class Driver(ABC):
     """One configured connection."""
 
@@ -50,6 +66,8 @@ class Driver(ABC):
     supports_transactions: ClassVar[bool] = False
     #: Whether a worker of another process sees the same jobs.
     is_shared: ClassVar[bool] = True
+    #: Whether it keeps batches: all methods under "Batches" below.
+    supports_batches: ClassVar[bool] = False
     #: The errors that mean that the store is out of reach or busy, not that the caller erred.
     outages: ClassVar[tuple[type[BaseException], ...]] = ()
     #: Those of them that say that a value can never be stored: repeating is in vain.
@@ -60,12 +78,24 @@ class Driver(ABC):
         self.alias = alias
         #: Whether to tell other processes of new jobs, where the store can.
         self.notifies = True
+        #: What ``database`` keeps beside the jobs; None without a database.
+        self.ledger: Ledger | None = None
         self._listeners: tuple[tuple[Waiter, frozenset[str] | None], ...] = ()
 
     @property
     @abstractmethod
     def database(self) -> str | None:
         """The DATABASES alias that holds this connection's tables, None when there is none."""
+
+    @property
+    def kind(self) -> str:
+        """What the store is, for people; empty when there is nothing to say."""
+        return ""
+
+    @property
+    def namespace(self) -> Namespace | None:
+        """Where its jobs lie on a server that others use too; None where nobody else could mistake them."""
+        return None
 
     # Dispatch
 
@@ -116,6 +146,9 @@ class Driver(ABC):
         What follows a job, and its result, is stored in the same transaction, for those only. A result of an id that
         has one already replaces it, and has with it the errors of the job's failed attempts. A dead letter, here and in
         a rescue, keeps ``flows.uncaught`` of the job's flow, which a retry gives back.
+
+        A member of a batch leaves it, moves on or has failed in the same transaction; a cancel and a clear make members
+        cancelled, and a retry makes one that has failed pending again.
         """
 
     def lock(self, reservation: Reservation) -> bool:
@@ -181,6 +214,10 @@ class Driver(ABC):
         """The first ready jobs of a queue, in the order of running."""
 
     @abstractmethod
+    def waiting(self, queue: str, *, limit: int) -> list[JobRecord]:
+        """The first jobs of a queue that are not reserved, the ready ones first, in the order of running."""
+
+    @abstractmethod
     def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
         """The size of every queue that holds a job or a dead letter, by name."""
 
@@ -243,6 +280,39 @@ class Driver(ABC):
         """
         return 0
 
+    # Batches
+
+    def create_batch(self, batch: NewBatch, job_ids: Sequence[UUID], *, now: datetime | None = None) -> None:
+        """Store a batch with its members, whose jobs are pushed afterwards, with its id in their flow."""
+        raise NotImplementedError
+
+    def join_batch(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
+        """Make more jobs members of a batch, before they are pushed; False when it has ended or was cancelled."""
+        raise NotImplementedError
+
+    def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
+        """End a batch that has no pending member, and store its callbacks, in one transaction; None when it has one.
+
+        Exactly one of those who call it for a batch gets the batch.
+        """
+        raise NotImplementedError
+
+    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+        """End batches that a crash has left open, and remove what waits in cancelled ones, ``limit`` of each."""
+        return []
+
+    def get_batch(self, batch_id: UUID) -> BatchRecord | None:
+        """A batch with its numbers, None when there is none."""
+        return None
+
+    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+        """Mark an open batch as cancelled, and remove at most ``limit`` of its jobs that wait; return how many."""
+        raise NotImplementedError
+
+    def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        """Delete batches that ended ``older_than`` seconds ago, at most ``limit``; as ``prune_results``."""
+        return 0
+
     # Waiting
 
     def listen(self, waiter: Waiter, queues: Collection[str] | None = None) -> None:
@@ -286,6 +356,10 @@ class Driver(ABC):
     def close(self) -> None:
         """Let go of this thread's sockets, when there are any; the next use opens them anew."""
         return
+
+    def risks(self) -> list[tuple[str, str]]:
+        """How the store, as it is set up, may lose jobs or hang, and the cure of each. Asks the store."""
+        return []
 
     def problems(self) -> list[str]:
         """Why this connection cannot work for a worker of another process, each with its cure."""

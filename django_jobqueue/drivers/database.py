@@ -6,7 +6,7 @@ Order is queue, rank, ready_at, id, and one index serves it. Every transaction b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -27,19 +27,21 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import Count, F, Min, QuerySet
 
 from ..exceptions import InvalidConnection
-from ..jobs.flows import caught
+from ..jobs.flows import batch_of, caught
 from ..jobs.records import (
     READY,
     RESERVED,
     SCHEDULED,
     AttemptHistory,
     AttemptRecord,
+    BatchRecord,
     Candidate,
     Cause,
+    ClosedBatch,
     Complete,
     Fail,
-    FailedSummary,
     JobRecord,
+    NewBatch,
     NewJob,
     Position,
     QueueSize,
@@ -53,14 +55,27 @@ from ..jobs.records import (
 )
 from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from ..models import FailedJob, Job, Result
+from ..models import Batch, BatchMember, FailedJob, Job, Result
+from ..models.batch import CANCELLED
+from ..models.batch import FAILED as MEMBER_FAILED
 from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
 from . import postgresql
-from .base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Driver, Waiter, is_ready_at_once, ready_queues
-from .dead_letters import DeadLetters
+from .base import (
+    CANCEL_LIMIT,
+    PRUNE_LIMIT,
+    RESCUE_LIMIT,
+    STAGE_LIMIT,
+    SWEEP_LIMIT,
+    Waiter,
+    is_ready_at_once,
+    ready_queues,
+)
+from .batches import Batches
+from .dead_letters import DeadLetterDriver, DeadLetters
 from .expressions import force_index, start_behind
 from .hints import Hints
 from .inserts import insert_statement
+from .ledger import Ledger
 from .listening import Listener, can_listen
 from .results import Results
 from .slowness import slowdowns
@@ -100,8 +115,9 @@ WITH RECURSIVE found (queue) AS (
 _NEXT_QUEUE_SQL = "SELECT MIN(queue) FROM django_jobqueue_job WHERE queue > %s"
 
 
-class DatabaseDriver(Driver):
+class DatabaseDriver(DeadLetterDriver):
     supports_transactions: ClassVar[bool] = True
+    supports_batches: ClassVar[bool] = True
     #: Whether a database may do in one statement what the portable form does in several.
     uses_vendor_forms = True
     # DatabaseError itself is what SQLite raises for a file that is damaged.
@@ -121,7 +137,9 @@ class DatabaseDriver(Driver):
                 f"The queue connection {alias!r} names the database {self._database!r}, which DATABASES lacks."
             )
         self.dead_letters = DeadLetters(alias, self._database)
+        self.ledger = Ledger(self._database)
         self.results = Results(alias, self._database)
+        self.batches = Batches(alias, self._database)
         self._hints = Hints(self._database, self.wake_listeners)
         self._listener: Listener | None = None
         self._listening = Lock()
@@ -129,6 +147,10 @@ class DatabaseDriver(Driver):
     @property
     def database(self) -> str:
         return self._database
+
+    @property
+    def kind(self) -> str:
+        return str(connections[self._database].display_name)
 
     @property
     def _jobs(self) -> QuerySet[Job]:
@@ -148,7 +170,10 @@ class DatabaseDriver(Driver):
         vendor = connections[self._database].vendor
         if vendor == "postgresql" and self.uses_vendor_forms and len(jobs) > 1:
             moment = None if now is None else to_microseconds(now)
-            return self._inserted(*postgresql.insert_statement(jobs, moment))
+            with connections[self._database].cursor() as cursor:
+                cursor.execute(*postgresql.insert_statement(jobs, moment))
+                (stored,) = cursor.fetchone()
+            return {job.id for job in jobs} if stored is None else set(stored)
         # A single row carries the clock's SQL; for many it is read once, before the transaction's first write.
         now = self._now() if now is None and len(jobs) > 1 else now
         sql, params = insert_statement(jobs, vendor, now)
@@ -389,7 +414,7 @@ class DatabaseDriver(Driver):
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
         def end() -> set[UUID]:
             if alone is not None:
-                return self._delete_owned(alone[1], alone[0])
+                return self._delete_members(*alone) if alone[2] else self._delete_owned(alone[1], alone[0])
             completed = [item for item in settlements if isinstance(item, Complete)]
             others = [item for item in settlements if not isinstance(item, Complete)]
             with own_transaction(self._database):
@@ -404,6 +429,7 @@ class DatabaseDriver(Driver):
                 # By token too: a stale reservation may come with the valid one of the same job.
                 ended = [item for item in completed if _key(item.reservation) in deleted]
                 follow = [job for item in ended for job in item.then]
+                self._leave_batches([item for item in ended if item.batch is not None])
                 results = [(item.reservation, item.result) for item in ended if item.result is not None]
                 if results:
                     self.results.add([(held, result, histories[held.id]) for held, result in results], now)
@@ -420,17 +446,35 @@ class DatabaseDriver(Driver):
         self._tell(ready_queues(item for item in settlements if item.reservation.id in owned))
         return owned
 
-    def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[UUID, list[UUID]] | None:
-        """The token and ids of jobs that one DELETE settles, which needs no transaction around it."""
+    def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[UUID, list[UUID], list[UUID]] | None:
+        """The token, the ids, and those of members of batches, of jobs that one DELETE settles.
+
+        Without members it needs no transaction around it.
+        """
         tokens = {item.reservation.token for item in settlements}
         is_plain = all(isinstance(item, Complete) and not item.then and item.result is None for item in settlements)
         if not is_plain or len(tokens) != 1 or not self._returns_deleted:
             return None
-        return tokens.pop(), sorted(item.reservation.id for item in settlements)
+        members = [item.reservation.id for item in settlements if not isinstance(item, Release) and item.batch]
+        return tokens.pop(), sorted(item.reservation.id for item in settlements), members
+
+    def _delete_members(self, token: UUID, ids: list[UUID], members: list[UUID]) -> set[UUID]:
+        with own_transaction(self._database):
+            owned = self._delete_owned(ids, token)
+            self.batches.leave([job_id for job_id in members if job_id in owned])
+            return owned
 
     def _histories(self, ids: list[UUID]) -> dict[UUID, str]:
         """The stored errors of jobs, as text."""
         return dict(self._jobs.filter(id__in=ids).values_list("id", "errors")) if ids else {}
+
+    def _leave_batches(self, ended: Collection[Complete]) -> None:
+        leaving = [item.reservation.id for item in ended if not item.then]
+        if leaving:
+            self.batches.leave(leaving)
+        for item in ended:
+            if item.then:
+                self.batches.move(item.reservation.id, item.then[0].id)
 
     def _settle_unfinished(self, item: Release | Fail, now: datetime | None) -> bool:
         held = item.reservation
@@ -440,6 +484,8 @@ class DatabaseDriver(Driver):
         if isinstance(item, Fail):
             self.dead_letters.add([(job, item.record)], now)
             self._jobs.filter(id=job.id).delete()
+            if item.batch is not None:
+                self.batches.mark([job.id], MEMBER_FAILED)
             return True
         changes: dict[str, Any] = dict(_UNRESERVED)
         if item.record is None:
@@ -514,12 +560,16 @@ class DatabaseDriver(Driver):
     ) -> Rescued:
         record = unfinished(job.attempts, job.worker, job.reserved_at or job.ready_at, moment, cause)
         then: tuple[NewJob, ...] = ()
+        batch: UUID | None = None
         if decision == "dead_letter":
             self.dead_letters.add([(job, record)], now)
             self._jobs.filter(id=job.id).delete()
             then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, record)
             if then:
                 self._insert(then, now)
+            batch = batch_of(job.flow)
+            if batch is not None:
+                self.batches.mark([job.id], MEMBER_FAILED)
         else:
             changes = {
                 **_UNRESERVED,
@@ -542,6 +592,7 @@ class DatabaseDriver(Driver):
             record=None if decision == "give_back" else record,
             dead_lettered=decision == "dead_letter",
             then=then,
+            batch=batch,
         )
 
     def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:
@@ -596,6 +647,8 @@ class DatabaseDriver(Driver):
                 if job is None:
                     return None
                 self._jobs.filter(id=job.id).delete()
+                if job.flow is not None:
+                    self.batches.mark([job.id], CANCELLED)
                 return self._job_record(job)
 
         return repeating(self._database, remove)
@@ -604,6 +657,7 @@ class DatabaseDriver(Driver):
         def remove() -> int:
             with own_transaction(self._database):
                 ids = self._locked_ids(self._jobs.filter(queue=queue).exclude(state=RESERVED).order_by("id"), limit)
+                self.batches.mark(ids, CANCELLED)
                 return self._jobs.filter(id__in=ids).delete()[0]
 
         return repeating(self._database, remove)
@@ -615,6 +669,11 @@ class DatabaseDriver(Driver):
     def peek(self, queue: str, *, limit: int) -> list[JobRecord]:
         ready = self._jobs.filter(queue=queue, state=READY).order_by("rank", "ready_at", "id")
         return [self._job_record(job) for job in ready[:limit]]
+
+    def waiting(self, queue: str, *, limit: int) -> list[JobRecord]:
+        ready = self.peek(queue, limit=limit)
+        scheduled = self._jobs.filter(queue=queue, state=SCHEDULED).order_by("available_at")
+        return [*ready, *map(self._job_record, scheduled[: limit - len(ready)])]
 
     def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
         counted = self._jobs.order_by().values("queue", "state").annotate(count=Count("id"), first=Min("ready_at"))
@@ -637,43 +696,10 @@ class DatabaseDriver(Driver):
 
     # Dead letters
 
-    def failed(
-        self,
-        *,
-        numbers: Collection[int] | None = None,
-        job_id: UUID | None = None,
-        ending: str | None = None,
-        queue: str | None = None,
-        up_to: int | None = None,
-        after: int = 0,
-        newest_first: bool = False,
-        limit: int = 500,
-    ) -> list[FailedSummary]:
-        return self.dead_letters.find(
-            numbers=numbers,
-            job_id=job_id,
-            ending=ending,
-            queue=queue,
-            up_to=up_to,
-            after=after,
-            newest_first=newest_first,
-            limit=limit,
-        )
-
-    def failed_count(self, *, queue: str | None = None) -> int:
-        return self.dead_letters.count(queue)
-
-    def last_failed_number(self) -> int:
-        return self.dead_letters.last_number()
-
     def retry(self, retry_for: Mapping[int, float | None], *, now: datetime | None = None) -> set[int]:
         retried = repeating(self._database, lambda: self.dead_letters.retry(retry_for, now))
         self._tell(retried.values())
         return set(retried)
-
-    def forget(self, numbers: Iterable[int]) -> set[int]:
-        wanted = list(numbers)
-        return repeating(self._database, lambda: self.dead_letters.forget(wanted))
 
     # Results
 
@@ -682,6 +708,69 @@ class DatabaseDriver(Driver):
 
     def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         return self.results.prune(limit, now)
+
+    # Batches
+
+    def create_batch(self, batch: NewBatch, job_ids: Sequence[UUID], *, now: datetime | None = None) -> None:
+        self.batches.create(batch, job_ids, now)
+
+    def join_batch(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
+        return self.batches.join(batch_id, job_ids)
+
+    def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
+        def look() -> bool:
+            with own_look(self._database):
+                return bool(self.batches.pending(batch_id).values("job_id")[:1])
+
+        def close() -> ClosedBatch | None:
+            with own_transaction(self._database):
+                closed = self.batches.close(batch_id, now)
+                if closed is None:
+                    return None
+                record, then = closed
+                if then:
+                    self._insert(then, now)
+                return ClosedBatch(record, then)
+
+        if repeating(self._database, look):
+            return None
+        closed = repeating(self._database, close)
+        if closed is not None:
+            self._tell({job.queue for job in closed.then if is_ready_at_once(job)})
+        return closed
+
+    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+        def cancelled() -> list[UUID]:
+            with own_look(self._database):
+                return self.batches.cancelled_and_open(limit)
+
+        def over() -> list[UUID]:
+            with own_look(self._database):
+                return self.batches.over(limit)
+
+        for batch_id in repeating(self._database, cancelled):
+            self.cancel_batch(batch_id, now=now)
+        closed = [self.close_batch(batch_id, now=now) for batch_id in repeating(self._database, over)]
+        return [batch for batch in closed if batch is not None]
+
+    def get_batch(self, batch_id: UUID) -> BatchRecord | None:
+        return self.batches.get(batch_id)
+
+    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+        members = self.batches.pending(batch_id).values("job_id")
+        waiting = self._jobs.filter(id__in=members).exclude(state=RESERVED).order_by("id")
+
+        def remove() -> int:
+            with own_transaction(self._database):
+                self.batches.note_cancelled(batch_id, now)
+                ids = self._locked_ids(waiting, limit)
+                self.batches.mark(ids, CANCELLED)
+                return self._jobs.filter(id__in=ids).delete()[0]
+
+        return repeating(self._database, remove)
+
+    def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return self.batches.prune(older_than, limit, now)
 
     def problems(self) -> list[str]:
         connection = connections[self._database]
@@ -695,7 +784,7 @@ class DatabaseDriver(Driver):
                 tables = connection.introspection.table_names(cursor)
         except self.outages as error:
             return [f"The database {self._database!r} is not reachable: {' '.join(str(error).split())}"]
-        if not {model._meta.db_table for model in (Job, FailedJob, Result)} <= set(tables):
+        if not {model._meta.db_table for model in (Job, FailedJob, Result, Batch, BatchMember)} <= set(tables):
             option = "" if self._database == DEFAULT_DB_ALIAS else f" --database {self._database}"
             return [
                 f"The tables of django_jobqueue are missing in the database {self._database!r}; "
@@ -794,7 +883,7 @@ class DatabaseDriver(Driver):
             self._jobs.filter(id__in=owned).delete()
             return set(owned)
         params: list[Any] = [ids, token]
-        if connection.vendor == "postgresql":
+        if connection.vendor == "postgresql" and len(ids) > 1:
             among = "= ANY (%s)"
         else:
             among = f"IN ({', '.join(['%s'] * len(ids))})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -15,9 +15,11 @@ from ..jobs.errors import FINGERPRINT_VERSION, fingerprint
 from ..jobs.flows import uncaught
 from ..jobs.records import FAILED, READY, AttemptHistory, AttemptRecord, FailedSummary, JobRecord
 from ..jobs.times import microseconds
-from ..models import FailedJob, Job
+from ..models import BatchMember, FailedJob, Job
+from ..models.batch import PENDING
 from ..models.fields import store_clock
-from .transactions import own_transaction
+from .base import Driver
+from .transactions import own_transaction, repeating
 
 
 class DeadLetters:
@@ -155,6 +157,9 @@ class DeadLetters:
             queued = set(jobs.filter(id__in=[row.job_id for row in rows]).values_list("id", flat=True))
             back = [self._job(row, retry_for[row.pk], now) for row in rows if row.job_id not in queued]
             jobs.bulk_create(back)
+            members = [job.id for job in back if job.flow is not None]
+            if members:
+                BatchMember.objects.using(self.database).filter(job_id__in=members).update(state=PENDING)
             self._rows.filter(id__in=[row.pk for row in rows]).delete()
         return {row.pk: row.queue for row in rows}
 
@@ -186,6 +191,45 @@ class DeadLetters:
             found = set(rows.values_list("id", flat=True))
             self._rows.filter(id__in=found).delete()
         return found
+
+
+class DeadLetterDriver(Driver):
+    """A driver whose dead letters are rows: what is the same for each."""
+
+    dead_letters: DeadLetters
+
+    def failed(
+        self,
+        *,
+        numbers: Collection[int] | None = None,
+        job_id: UUID | None = None,
+        ending: str | None = None,
+        queue: str | None = None,
+        up_to: int | None = None,
+        after: int = 0,
+        newest_first: bool = False,
+        limit: int = 500,
+    ) -> list[FailedSummary]:
+        return self.dead_letters.find(
+            numbers=numbers,
+            job_id=job_id,
+            ending=ending,
+            queue=queue,
+            up_to=up_to,
+            after=after,
+            newest_first=newest_first,
+            limit=limit,
+        )
+
+    def failed_count(self, *, queue: str | None = None) -> int:
+        return self.dead_letters.count(queue)
+
+    def last_failed_number(self) -> int:
+        return self.dead_letters.last_number()
+
+    def forget(self, numbers: Iterable[int]) -> set[int]:
+        wanted = list(numbers)
+        return repeating(self.dead_letters.database, lambda: self.dead_letters.forget(wanted))
 
 
 def _id_text() -> Combinable:

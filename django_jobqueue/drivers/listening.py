@@ -23,6 +23,8 @@ TEST_SECONDS = 2.0
 # A stop is heard between two of these waits.
 WAIT_SECONDS = 0.25
 RECONNECT_SECONDS = 5.0
+# What a stop waits for a server that has fallen silent.
+LAST_SECONDS = 2.0
 
 
 def can_listen(connection: BaseDatabaseWrapper) -> bool:
@@ -43,9 +45,9 @@ class Listener:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and wait for it."""
+        """End the thread; one that waits for a server that does not answer is left behind."""
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(LAST_SECONDS)
 
     def _run(self) -> None:
         connection = connections[self._database]

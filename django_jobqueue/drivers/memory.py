@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
 from ..exceptions import InvalidConnection
-from ..jobs.flows import caught, uncaught
+from ..jobs.flows import batch_of, caught, read_callbacks, uncaught
 from ..jobs.records import (
     FAILED,
     READY,
@@ -25,11 +25,14 @@ from ..jobs.records import (
     SCHEDULED,
     AttemptHistory,
     AttemptRecord,
+    BatchRecord,
     Candidate,
     Cause,
+    ClosedBatch,
     Complete,
     FailedSummary,
     JobRecord,
+    NewBatch,
     NewJob,
     NewResult,
     Position,
@@ -44,7 +47,16 @@ from ..jobs.records import (
 )
 from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from .base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Driver, ready_queues
+from .base import (
+    CANCEL_LIMIT,
+    PRUNE_LIMIT,
+    RESCUE_LIMIT,
+    STAGE_LIMIT,
+    SWEEP_LIMIT,
+    Driver,
+    is_ready_at_once,
+    ready_queues,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,8 +93,28 @@ class _DeadLetter:
     failed_at: datetime
 
 
+PENDING, CANCELLED = "pending", "cancelled"  # with FAILED the states of a member
+
+
+@dataclass(slots=True)
+class _Batch:
+    """``members`` are those that have not succeeded, with their states."""
+
+    new: NewBatch
+    created_at: datetime
+    members: dict[UUID, str]
+    total: int
+    finished_at: datetime | None = None
+    cancelled_at: datetime | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        return PENDING in self.members.values()
+
+
 class MemoryDriver(Driver):
     is_shared: ClassVar[bool] = False
+    supports_batches: ClassVar[bool] = True
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
@@ -95,6 +127,7 @@ class MemoryDriver(Driver):
         self._jobs: dict[UUID, _Job] = {}
         self._dead: dict[int, _DeadLetter] = {}
         self._results: dict[UUID, tuple[datetime, ResultRecord]] = {}  # with the time until which it is kept
+        self._batches: dict[UUID, _Batch] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -249,6 +282,7 @@ class MemoryDriver(Driver):
         if isinstance(settlement, Complete):
             del self._jobs[job.new.id]
             self._push(settlement.then, now)
+            self._leave(job, settlement)
             if settlement.result is not None:
                 kept_until = now + timedelta(seconds=settlement.result.keep_for)
                 self._results[job.new.id] = (
@@ -266,6 +300,20 @@ class MemoryDriver(Driver):
         else:
             self._bury(job, settlement.record, now)
             self._push(settlement.then, now)
+
+    def _leave(self, job: _Job, completed: Complete) -> None:
+        batch = None if completed.batch is None else self._batches.get(completed.batch)
+        state = None if batch is None else batch.members.pop(job.new.id, None)
+        if batch is not None and state is not None and completed.then:
+            batch.members[completed.then[0].id] = state
+
+    def _mark(self, job: _Job, state: str) -> UUID | None:
+        """Change the state of a member; return its batch."""
+        batch_id = batch_of(job.new.flow)
+        batch = None if batch_id is None else self._batches.get(batch_id)
+        if batch is not None and job.new.id in batch.members:
+            batch.members[job.new.id] = state
+        return batch_id
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         moment = _moment(now)
@@ -328,7 +376,9 @@ class MemoryDriver(Driver):
         job = self._jobs[lost.id]
         record = unfinished(lost.attempt, lost.worker, lost.reserved_at, now, cause)
         then: tuple[NewJob, ...] = ()
+        batch: UUID | None = None
         if decision == "dead_letter":
+            batch = batch_of(lost.flow)
             then = caught(lost.flow, lost.id, lost.name, lost.queue, lost.rank, self.alias, record)
             self._bury(job, record, now)
             self._push(then, now)
@@ -349,10 +399,12 @@ class MemoryDriver(Driver):
             record=None if decision == "give_back" else record,
             dead_lettered=decision == "dead_letter",
             then=then,
+            batch=batch,
         )
 
     def _bury(self, job: _Job, record: AttemptRecord, now: datetime) -> None:
         del self._jobs[job.new.id]
+        self._mark(job, FAILED)
         job.new = job.new._replace(flow=uncaught(job.new.flow))
         job.state, job.held = FAILED, None
         job.errors = job.errors.plus(record)
@@ -375,6 +427,7 @@ class MemoryDriver(Driver):
             if job is None or job.held:
                 return None
             del self._jobs[job_id]
+            self._mark(job, CANCELLED)
             return _record(job, self.alias)
 
     def clear(self, queue: str, *, limit: int) -> int:
@@ -382,7 +435,7 @@ class MemoryDriver(Driver):
             idle = (job_id for job_id, job in self._jobs.items() if job.new.queue == queue and not job.held)
             cleared = list(itertools.islice(idle, limit))
             for job_id in cleared:
-                del self._jobs[job_id]
+                self._mark(self._jobs.pop(job_id), CANCELLED)
         return len(cleared)
 
     def get(self, job_id: UUID) -> JobRecord | None:
@@ -399,6 +452,12 @@ class MemoryDriver(Driver):
         with self._lock:
             first = nsmallest(limit, self._in(queue, READY), key=lambda job: job.position)
             return [_record(job, self.alias) for job in first]
+
+    def waiting(self, queue: str, *, limit: int) -> list[JobRecord]:
+        with self._lock:
+            ready = sorted(self._in(queue, READY), key=lambda job: job.position)
+            scheduled = sorted(self._in(queue, SCHEDULED), key=lambda job: (job.available_at, job.new.id))
+            return [_record(job, self.alias) for job in [*ready, *scheduled][:limit]]
 
     def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
         moment = _moment(now)
@@ -460,6 +519,7 @@ class MemoryDriver(Driver):
                 job.retry_until = _after(moment, retry_for[number])
                 job.put_back(moment)
                 self._jobs[job.new.id] = job
+                self._mark(job, PENDING)
         self._wake(job.new.queue for job in jobs)
         return found
 
@@ -484,6 +544,75 @@ class MemoryDriver(Driver):
             pruned = nsmallest(limit, expired)
             for _until, job_id in pruned:
                 del self._results[job_id]
+        return len(pruned)
+
+    # Batches
+
+    def create_batch(self, batch: NewBatch, job_ids: Sequence[UUID], *, now: datetime | None = None) -> None:
+        with self._lock:
+            self._batches[batch.id] = _Batch(batch, _moment(now), dict.fromkeys(job_ids, PENDING), len(job_ids))
+
+    def join_batch(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
+        with self._lock:
+            batch = self._batches.get(batch_id)
+            if batch is None or batch.finished_at or batch.cancelled_at:
+                return False
+            batch.members |= dict.fromkeys(job_ids, PENDING)
+            batch.total += len(job_ids)
+            return True
+
+    def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
+        moment = _moment(now)
+        with self._lock:
+            batch = self._batches.get(batch_id)
+            if batch is None or batch.finished_at or batch.is_pending:
+                return None
+            batch.finished_at = moment
+            record = _batch_record(batch, self.alias)
+            then = read_callbacks(batch.new.callbacks).at_the_end(record)
+            self._push(then, moment)
+        self._wake(job.queue for job in then if is_ready_at_once(job))
+        return ClosedBatch(record, then)
+
+    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+        with self._lock:
+            still_open = [batch for batch in self._batches.values() if not batch.finished_at]
+            cancelled = [batch.new.id for batch in still_open if batch.cancelled_at][:limit]
+        for batch_id in cancelled:
+            self.cancel_batch(batch_id, now=now)
+        with self._lock:
+            over = [batch.new.id for batch in still_open if not batch.is_pending][:limit]
+        closed = [self.close_batch(batch_id, now=now) for batch_id in over]
+        return [batch for batch in closed if batch is not None]
+
+    def get_batch(self, batch_id: UUID) -> BatchRecord | None:
+        with self._lock:
+            batch = self._batches.get(batch_id)
+            return None if batch is None else _batch_record(batch, self.alias)
+
+    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+        with self._lock:
+            batch = self._batches.get(batch_id)
+            if batch is None or batch.finished_at:
+                return 0
+            batch.cancelled_at = batch.cancelled_at or _moment(now)
+            pending = (job_id for job_id, state in batch.members.items() if state == PENDING)
+            waiting = [job_id for job_id in pending if job_id in self._jobs and not self._jobs[job_id].held][:limit]
+            for job_id in waiting:
+                self._mark(self._jobs.pop(job_id), CANCELLED)
+        return len(waiting)
+
+    def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        before = _moment(now) - timedelta(seconds=older_than)
+        with self._lock:
+            ended = [
+                (batch.finished_at, batch_id)
+                for batch_id, batch in self._batches.items()
+                if batch.finished_at is not None and batch.finished_at <= before
+            ]
+            pruned = nsmallest(limit, ended)
+            for _finished_at, batch_id in pruned:
+                del self._batches[batch_id]
         return len(pruned)
 
     # Waiting
@@ -544,6 +673,24 @@ def _failed_record(dead: _DeadLetter, connection: str) -> JobRecord:
         exception_class=dead.record.exception_class,
         exception_message=dead.record.message,
         failed_at=dead.failed_at,
+    )
+
+
+def _batch_record(batch: _Batch, connection: str) -> BatchRecord:
+    counts = Counter(batch.members.values())
+    return BatchRecord(
+        id=batch.new.id,
+        connection=connection,
+        name=batch.new.name,
+        metadata=batch.new.metadata,
+        allow_failures=batch.new.allow_failures,
+        total=batch.total,
+        pending=counts[PENDING],
+        failed=counts[FAILED],
+        cancelled=counts[CANCELLED],
+        created_at=batch.created_at,
+        finished_at=batch.finished_at,
+        cancelled_at=batch.cancelled_at,
     )
 
 

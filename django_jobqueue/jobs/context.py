@@ -36,8 +36,8 @@ class FailedByHandler(JobControl):
 class JobContext:
     """The running job.
 
-    ``attempt`` counts from 1. ``deadline`` is when this attempt times out, by the store's clock, or None
-    without a limit.
+    ``attempt`` counts from 1. ``batch_id`` is that of the batch of which it is a member, or None. ``deadline`` is when
+    this attempt times out, by the store's clock, or None without a limit.
     """
 
     id: UUID
@@ -48,6 +48,7 @@ class JobContext:
     connection: str
     started_at: datetime
     timeout: float | None = None
+    batch_id: UUID | None = None
     stop_asked: Callable[[], bool] = field(default=lambda: False, repr=False)
     stored_payload: str = field(default="{}", repr=False)
     stored_metadata: str = field(default="", repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -51,9 +52,12 @@ class Definition:
     takes_context: bool = False
     signature: inspect.Signature = field(repr=False)
     parameter_names: tuple[str, ...] = field(repr=False)
+    positional_counts: range = field(repr=False)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raise InvalidPayload unless the handler can be called with these arguments."""
+        if not kwargs and len(args) in self.positional_counts:
+            return  # binding takes longer than all else that a dispatch does before its statement
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -101,6 +105,7 @@ def define(func: Callable[..., Any], options: Mapping[str, Any]) -> Definition:
         takes_context=takes_context,
         signature=signature,
         parameter_names=_positional_names(signature),
+        positional_counts=_positional_counts(signature),
     )
 
 
@@ -255,6 +260,19 @@ def _without_context(signature: inspect.Signature, label: str) -> inspect.Signat
 def _positional_names(signature: inspect.Signature) -> tuple[str, ...]:
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(name for name, parameter in signature.parameters.items() if parameter.kind in positional)
+
+
+def _positional_counts(signature: inspect.Signature) -> range:
+    """With how many arguments, all of them positional, a function can be called."""
+    parameters = signature.parameters.values()
+    if any(
+        parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty for parameter in parameters
+    ):
+        return range(0)
+    positional = [signature.parameters[name] for name in _positional_names(signature)]
+    fewest = sum(parameter.default is parameter.empty for parameter in positional)
+    takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    return range(fewest, sys.maxsize if takes_any else len(positional) + 1)
 
 
 def _check_sensitive(label: str, sensitive: frozenset[str], signature: inspect.Signature) -> None:

@@ -1,24 +1,31 @@
-"""The rest of a chain, which travels with the job whose turn it is: as text in its row, and so in its transactions.
+"""What follows a job, which travels with it: as text in its row, and so in its transactions.
 
 A step that has its turn is a job with the steps behind it as its ``flow``. Completing it stores the next step; making
 it a dead letter stores the chain's catch, once, and keeps the steps, so that a retry goes on with them. A step of
 another connection cannot be stored in the same transaction: a relay is, a job of its own that carries it over there.
+
+The flow of a member of a batch has the batch's id. A chain is one member, whichever of its steps has its turn. A batch
+that is a step of a chain is spread out by a job of its own when it has its turn, and stores the next step at its end.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ..exceptions import InvalidPayload
 from .ids import new_job_id
-from .payloads import FORMAT, encode, encode_result, fill, fill_in_vain, has_slot
-from .records import AttemptRecord, NewJob, Reservation
+from .payloads import FORMAT, decode, encode, encode_result, fill, fill_in_vain, has_slot
+from .records import AttemptRecord, BatchRecord, NewJob, Reservation
 from .times import from_microseconds, to_microseconds
 
 RELAY = "django_jobqueue.relay"
+SPREAD = "django_jobqueue.spread"
+# The flow of a batch's member is as long at most, and the same for all of them: read once.
+SHORT = 64
 # A store may be away for hours: with the default backoff these attempts take more than a day.
 RELAY_ATTEMPTS = 40
 
@@ -29,13 +36,24 @@ class Step(NamedTuple):
     connection: str
     job: NewJob
 
+    def before(self, rest: Flow) -> Step:
+        """This step with what follows it: of a batch, in the arguments of the job that spreads it out."""
+        if self.job.name != SPREAD:
+            return self._replace(job=self.job._replace(flow=rest.write()))
+        (batch, _rest), _kwargs = decode(self.job.payload, self.job.format)
+        return self._replace(job=self.job._replace(payload=encode([batch, rest.write()], {}, (), NO_LIMIT)))
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What follows a job: ``steps`` one after the other, and ``catch`` when one of them, or the job, fails for good."""
+    """What follows a job: ``steps`` one after the other, and ``catch`` when one of them, or the job, fails for good.
+
+    ``batch`` is the id of the batch of which the job is a member.
+    """
 
     steps: tuple[Step, ...] = ()
     catch: Step | None = None
+    batch: UUID | None = None
 
     @property
     def asks_for_result(self) -> bool:
@@ -43,12 +61,14 @@ class Flow:
 
     def write(self) -> str | None:
         """The text that is stored with a job; None when nothing follows."""
-        if not self.steps and self.catch is None:
-            return None
-        body: dict[str, Any] = {"steps": [write_step(step) for step in self.steps]}
+        body: dict[str, Any] = {}
+        if self.steps:
+            body["steps"] = [write_step(step) for step in self.steps]
         if self.catch is not None:
             body["catch"] = write_step(self.catch)
-        return json.dumps(body, separators=(",", ":"))
+        if self.batch is not None:
+            body["batch"] = self.batch.hex
+        return json.dumps(body, separators=(",", ":")) if body else None
 
     def after(self, held: Reservation, result: str, error: str, limit: int) -> tuple[NewJob, ...]:
         """What is stored when the job succeeds; ``result`` is JSON text, empty where ``error`` says why there is none.
@@ -58,21 +78,31 @@ class Flow:
         """
         if not self.steps:
             return ()
-        step = _filled(self.steps[0], result, error, limit)
-        flow = replace(self, steps=self.steps[1:]).write()
-        return (_here(Step(step.connection, step.job._replace(flow=flow)), held.connection, held.queue, held.rank),)
+        step = _filled(self.steps[0], result, error, limit).before(replace(self, steps=self.steps[1:]))
+        return (_here(step, held.connection, held.queue, held.rank),)
 
 
 def read(text: str | None) -> Flow:
     """Stored text; raises InvalidPayload for text that is no flow."""
     if text is None:
-        return Flow()
+        return _NOTHING
+    return _read_again(text) if len(text) <= SHORT else _read(text)
+
+
+def _read(text: str) -> Flow:
     try:
         body = json.loads(text)
-        catch = body.get("catch")
-        return Flow(tuple(map(read_step, body["steps"])), None if catch is None else read_step(catch))
+        catch, batch = body.get("catch"), body.get("batch")
+        return Flow(
+            tuple(map(read_step, body.get("steps", ()))),
+            None if catch is None else read_step(catch),
+            None if batch is None else UUID(batch),
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidPayload(f"The stored chain of the job cannot be read: {error!r}.") from None
+
+
+_read_again = lru_cache(maxsize=64)(_read)
 
 
 def caught(
@@ -83,7 +113,7 @@ def caught(
     if catch is None:
         return ()
     error = {"id": job_id, "name": name, "exception_class": record.exception_class, "message": record.message}
-    return (_here(_filled(catch, encode_result(error, _NO_LIMIT), "", _NO_LIMIT), connection, queue, rank),)
+    return (_here(_filled(catch, encode_result(error, NO_LIMIT), "", NO_LIMIT), connection, queue, rank),)
 
 
 def uncaught(flow: str | None) -> str | None:
@@ -92,6 +122,73 @@ def uncaught(flow: str | None) -> str | None:
         return None
     found = _readable(flow)
     return flow if found.catch is None else replace(found, catch=None).write()
+
+
+def batch_of(flow: str | None) -> UUID | None:
+    """The batch of which a job with this flow is a member, None without and for text that cannot be read."""
+    return None if flow is None else _readable(flow).batch
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What is stored when a batch ends: after success, after a failure, and in any case.
+
+    ``chain`` is the text of the flow that goes on after success, where the batch is a step of a chain.
+    """
+
+    then: Step | None = None
+    catch: Step | None = None
+    finally_: Step | None = None
+    chain: str | None = None
+
+    def write(self) -> str:
+        steps = {"then": self.then, "catch": self.catch, "finally_": self.finally_}
+        body: dict[str, Any] = {kind: write_step(step) for kind, step in steps.items() if step is not None}
+        if self.chain is not None:
+            body["chain"] = self.chain
+        return json.dumps(body, separators=(",", ":"))
+
+    def at_the_end(self, batch: BatchRecord) -> tuple[NewJob, ...]:
+        """The jobs of a batch that has ended, with its numbers in their slots."""
+        is_success = not batch.cancelled_at and not batch.cancelled and (batch.allow_failures or not batch.failed)
+        numbers = {
+            "id": batch.id,
+            "name": batch.name,
+            "total": batch.total,
+            "done": batch.done,
+            "failed": batch.failed,
+            "cancelled": batch.cancelled,
+        }
+        result = encode_result(numbers, NO_LIMIT)
+        chosen = [
+            _filled(step, result, "", NO_LIMIT)
+            for step in (self.then if is_success else None, self.catch if batch.failed else None, self.finally_)
+            if step is not None
+        ]
+        rest = _readable(self.chain)
+        if is_success and rest.steps:
+            step = _filled(rest.steps[0], result, "", NO_LIMIT)
+            chosen.append(step.before(replace(rest, steps=rest.steps[1:])))
+        elif not is_success and rest.catch is not None:
+            error = {
+                "id": batch.id,
+                "name": batch.name,
+                "exception_class": "",
+                "message": f"Of {batch.total} jobs of the batch {batch.failed} failed, "
+                f"{batch.cancelled} were cancelled.",
+            }
+            chosen.append(_filled(rest.catch, encode_result(error, NO_LIMIT), "", NO_LIMIT))
+        return tuple(_here(step, batch.connection, step.job.queue, step.job.rank) for step in chosen)
+
+
+def read_callbacks(text: str) -> Callbacks:
+    """Stored callbacks; a batch whose text cannot be read ends all the same, and calls nobody."""
+    try:
+        body = json.loads(text)
+        chain = body.pop("chain", None)
+        return Callbacks(**{kind: read_step(step) for kind, step in body.items()}, chain=chain)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Callbacks()
 
 
 def write_step(step: Step) -> dict[str, Any]:
@@ -138,7 +235,7 @@ def _here(step: Step, connection: str, queue: str, rank: int) -> NewJob:
     """The job that can be stored on ``connection`` for a step: itself, or the relay that carries it to its own."""
     if step.connection == connection:
         return step.job
-    payload = encode([json.dumps(write_step(step))], {}, (), _NO_LIMIT)
+    payload = encode([json.dumps(write_step(step))], {}, (), NO_LIMIT)
     return NewJob(
         id=new_job_id(),
         name=RELAY,
@@ -150,5 +247,6 @@ def _here(step: Step, connection: str, queue: str, rank: int) -> NewJob:
     )
 
 
+_NOTHING = Flow()
 _NO_DEFAULT = object()
-_NO_LIMIT = 2**62  # for what was within the limit when it was dispatched, and an error, which is short
+NO_LIMIT = 2**62  # for what was within the limit when it was dispatched, and an error, which is short

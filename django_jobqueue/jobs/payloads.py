@@ -16,12 +16,13 @@ from typing import Any
 from uuid import UUID
 
 from ..exceptions import InvalidPayload
+from .errors import MASKED
 
 FORMAT = 1
 TAG = "$type"
 MAX_DEPTH = 100
 MAX_INTEGER_BITS = 14_000  # Python refuses to read integers of more than 4,300 digits
-_SEPARATORS = (",", ":")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 Path = tuple[str | int, ...]
 
@@ -53,7 +54,7 @@ def encode(args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str],
     """
     carried_args = [_carry(value, _name_at(names, index), 0) for index, value in enumerate(args)]
     carried_kwargs = {name: _carry(value, name, 0) for name, value in kwargs.items()}
-    text = json.dumps({"args": carried_args, "kwargs": carried_kwargs}, separators=_SEPARATORS)
+    text = _ENCODER.encode({"args": carried_args, "kwargs": carried_kwargs})
     return _within("The arguments take", text, limit)
 
 
@@ -90,14 +91,12 @@ def encode_metadata(metadata: Mapping[str, Any], limit: int) -> str:
     """Metadata as JSON text: the same values as a payload, under the same rules."""
     if not metadata:
         return ""
-    return _within(
-        "The metadata takes", json.dumps(_carry(dict(metadata), "metadata", 0), separators=_SEPARATORS), limit
-    )
+    return _within("The metadata takes", _ENCODER.encode(_carry(dict(metadata), "metadata", 0)), limit)
 
 
 def encode_result(value: Any, limit: int) -> str:
     """What a job returned, as JSON text: the same values as a payload, under the same rules."""
-    return _within("The result takes", json.dumps(_carry(value, "result", 0), separators=_SEPARATORS), limit)
+    return _within("The result takes", _ENCODER.encode(_carry(value, "result", 0)), limit)
 
 
 def decode_result(text: str) -> Any:
@@ -127,13 +126,13 @@ def has_slot(payload: str) -> bool:
 
 def fill(payload: str, result: str, limit: int) -> str:
     """The payload with a result, as JSON text, in its slots; raises InvalidPayload over ``limit`` bytes."""
-    text = json.dumps(_fill(json.loads(payload), json.loads(result)), separators=_SEPARATORS)
+    text = _ENCODER.encode(_fill(json.loads(payload), json.loads(result)))
     return _within("With the result of the step before the arguments take", text, limit)
 
 
 def fill_in_vain(payload: str, reason: str) -> str:
     """The payload with slots that say, when the job runs, why there is no result."""
-    return json.dumps(_fill(json.loads(payload), {TAG: _MISSING, "value": reason}), separators=_SEPARATORS)
+    return _ENCODER.encode(_fill(json.loads(payload), {TAG: _MISSING, "value": reason}))
 
 
 def _fill(value: Any, result: Any) -> Any:
@@ -189,6 +188,22 @@ def values_at(masked: str, args: list[Any], kwargs: dict[str, Any]) -> list[str]
             continue
         _collect_text(value, found)
     return found
+
+
+def masked_payload(payload: str, masked: str) -> str:
+    """A stored payload as text with the values at secret paths hidden; all of it where a path leads nowhere."""
+    if not masked:
+        return payload
+    body = json.loads(payload)
+    for path in json.loads(masked):
+        value = body
+        try:
+            for step in path[:-1]:
+                value = value[step]
+            value[path[-1]] = MASKED
+        except (LookupError, TypeError):  # inside of what is carried by a tag
+            return MASKED
+    return json.dumps(body)
 
 
 def _collect_text(value: Any, found: list[str]) -> None:

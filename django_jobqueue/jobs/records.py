@@ -189,11 +189,15 @@ class NewResult:
 
 
 class Complete(NamedTuple):
-    """It succeeded: the job goes; ``then`` and ``result`` are stored in the same transaction."""
+    """It succeeded: the job goes; ``then`` and ``result`` are stored in the same transaction.
+
+    A member of ``batch`` leaves it then too; or, where a job follows it, that one becomes the member in its place.
+    """
 
     reservation: Reservation
     then: tuple[NewJob, ...] = ()
     result: NewResult | None = None
+    batch: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +214,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """It becomes a dead letter, with this attempt as the last of its history; ``then`` is stored with it."""
+    """It becomes a dead letter, with this attempt as the last of its history; ``then`` is stored with it.
+
+    A member of ``batch`` has failed then.
+    """
 
     reservation: Reservation
     record: AttemptRecord
     then: tuple[NewJob, ...] = ()
+    batch: UUID | None = None
 
 
 Settlement: TypeAlias = Complete | Release | Fail
@@ -224,7 +232,7 @@ Settlement: TypeAlias = Complete | Release | Fail
 class Rescued:
     """A job whose reservation expired. ``record`` is that of the attempt when it was spent, else None.
 
-    ``then`` is what was stored because it became a dead letter.
+    ``then`` is what was stored because it became a dead letter, ``batch`` the batch in which it has failed.
     """
 
     id: UUID
@@ -236,6 +244,7 @@ class Rescued:
     record: AttemptRecord | None
     dead_lettered: bool
     then: tuple[NewJob, ...] = ()
+    batch: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +319,47 @@ class FailedSummary:
     exception_message: str
     retries: int
     failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewBatch:
+    """A batch to store. ``callbacks`` is the text of ``flows.Callbacks``, ``metadata`` JSON text."""
+
+    id: UUID
+    name: str
+    metadata: str
+    allow_failures: bool
+    callbacks: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRecord:
+    """A stored batch. ``pending`` members have not ended; whoever is none of the three kinds is done."""
+
+    id: UUID
+    connection: str
+    name: str
+    metadata: str
+    allow_failures: bool
+    total: int
+    pending: int
+    failed: int
+    cancelled: int
+    created_at: datetime
+    finished_at: datetime | None
+    cancelled_at: datetime | None
+
+    @property
+    def done(self) -> int:
+        return self.total - self.pending - self.failed - self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedBatch:
+    """A batch that has just ended, and the jobs that were stored because of that."""
+
+    record: BatchRecord
+    then: tuple[NewJob, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from ..jobs.times import seconds
 
 EVERY_QUEUE = "*"
 USAGE_ERROR = 2
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Console:
@@ -258,6 +259,14 @@ def span(flag: str, given: object, *, is_positive: bool = False) -> float | None
     if is_positive and not number:
         raise InvalidOption(f"{flag} must be more than 0 seconds.")
     return number
+
+
+def age(flag: str, given: object) -> float | None:
+    """Seconds, or a number with a unit: ``90``, ``90s``, ``10m``, ``2h``, ``7d``; more than 0."""
+    unit = given[-1:] if isinstance(given, str) else ""
+    if isinstance(given, str) and unit in UNITS and (number := _number(given[:-1])) != given[:-1]:
+        return span(flag, float(str(number)) * UNITS[unit], is_positive=True)
+    return span(flag, given, is_positive=True)
 
 
 def pauses(flag: str, given: object) -> float | tuple[float, ...] | None:

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Any
 
-from django.db import connections
 from django.utils import timezone
 
 from .. import __version__, signals
@@ -70,7 +69,7 @@ class Session:
 
     def _begin(self) -> None:
         console, options = self._console, self._options
-        worker = new_identity().rpartition(":")[0]
+        worker = new_identity(options.name).rpartition(":")[0]
         definitions = registry.definitions()
         if not console.is_terminal:
             console.event(
@@ -162,7 +161,7 @@ def flush_all() -> None:
 
 
 def _store(driver: Driver) -> str:
-    return driver.alias if driver.database is None else f"{driver.alias} ({connections[driver.database].display_name})"
+    return f"{driver.alias} ({driver.kind})" if driver.kind else driver.alias
 
 
 @contextmanager

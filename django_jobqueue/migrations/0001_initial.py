@@ -25,6 +25,51 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="Batch",
+            fields=[
+                ("id", django_jobqueue.models.fields.JobIdField(editable=False, primary_key=True, serialize=False)),
+                ("connection", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="connection")),
+                ("name", django_jobqueue.models.fields.ExactCharField(default="", max_length=255, verbose_name="name")),
+                ("metadata", models.TextField(default="", verbose_name="metadata")),
+                ("allow_failures", models.BooleanField(default=False, verbose_name="allows failures")),
+                ("callbacks", models.TextField(default="")),
+                ("total", models.IntegerField(verbose_name="jobs")),
+                ("created_at", django_jobqueue.models.fields.ClockField(verbose_name="dispatched")),
+                ("cancelled_at", django_jobqueue.models.fields.ClockField(null=True, verbose_name="cancelled")),
+                ("finished_at", django_jobqueue.models.fields.ClockField(null=True, verbose_name="finished")),
+            ],
+            options={
+                "verbose_name": "batch",
+                "verbose_name_plural": "batches",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["finished_at"], name="jobqueue_batch_finished")],
+            },
+        ),
+        migrations.CreateModel(
+            name="BatchMember",
+            fields=[
+                (
+                    "job_id",
+                    django_jobqueue.models.fields.JobIdField(
+                        editable=False, primary_key=True, serialize=False, verbose_name="job id"
+                    ),
+                ),
+                ("batch_id", django_jobqueue.models.fields.JobIdField(verbose_name="batch")),
+                (
+                    "state",
+                    models.SmallIntegerField(
+                        choices=[(0, "pending"), (1, "failed"), (2, "cancelled")], verbose_name="state"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "member of a batch",
+                "verbose_name_plural": "members of batches",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["batch_id", "state"], name="jobqueue_member_batch")],
+            },
+        ),
+        migrations.CreateModel(
             name="FailedJob",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False, verbose_name="number")),
@@ -129,6 +174,45 @@ class Migration(migrations.Migration):
                         fields=["state", "reserved_until"], name="jobqueue_job_rescue", state="reserved"
                     ),
                 ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Worker",
+            fields=[
+                ("id", django_jobqueue.models.fields.JobIdField(editable=False, primary_key=True, serialize=False)),
+                ("name", django_jobqueue.models.fields.ExactCharField(max_length=80, verbose_name="name")),
+                ("host", django_jobqueue.models.fields.ExactCharField(max_length=80, verbose_name="host")),
+                ("pid", models.BigIntegerField(verbose_name="process")),
+                ("queues", models.TextField(verbose_name="queues")),
+                ("workers", models.IntegerField(verbose_name="threads")),
+                ("version", django_jobqueue.models.fields.ExactCharField(max_length=50, verbose_name="version")),
+                ("is_embedded", models.BooleanField(default=False, verbose_name="embedded")),
+                ("processed", models.BigIntegerField(default=0, verbose_name="processed")),
+                ("released", models.BigIntegerField(default=0, verbose_name="released")),
+                ("failed", models.BigIntegerField(default=0, verbose_name="failed")),
+                ("lost", models.BigIntegerField(default=0, verbose_name="lost")),
+                ("memory", models.BigIntegerField(null=True, verbose_name="memory")),
+                ("started_at", django_jobqueue.models.fields.ClockField(verbose_name="started")),
+                ("heartbeat_at", django_jobqueue.models.fields.ClockField(verbose_name="last heartbeat")),
+            ],
+            options={
+                "verbose_name": "worker",
+                "verbose_name_plural": "workers",
+                "default_permissions": ("view",),
+                "indexes": [models.Index(fields=["heartbeat_at", "id"], name="jobqueue_worker_heartbeat")],
+            },
+        ),
+        migrations.CreateModel(
+            name="WorkerRequest",
+            fields=[
+                (
+                    "name",
+                    django_jobqueue.models.fields.ExactCharField(max_length=20, primary_key=True, serialize=False),
+                ),
+                ("asked_at", django_jobqueue.models.fields.ClockField()),
+            ],
+            options={
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from .batch import Batch, BatchMember
 from .failed_job import FailedJob
 from .fields import ClockField, StoreNow
 from .job import Job
 from .result import Result
+from .worker import Worker, WorkerRequest
 
-__all__ = ["ClockField", "FailedJob", "Job", "Result", "StoreNow"]
+__all__ = [
+    "Batch",
+    "BatchMember",
+    "ClockField",
+    "FailedJob",
+    "Job",
+    "Result",
+    "StoreNow",
+    "Worker",
+    "WorkerRequest",
+]

@@ -65,7 +65,7 @@ def get_job(id: UUID | str, connection: str | None = None) -> FoundJob | None:
 
     ``connection`` names the one to look in; otherwise each is asked, in the order of the setting.
     """
-    record = find_record(_to_uuid(id), connection)
+    record = find_record(to_uuid(id), connection)
     return None if record is None else _found(record)
 
 
@@ -135,7 +135,7 @@ def _of_job(record: JobRecord) -> FoundJob:
         attempts=record.attempts,
         max_attempts=record.max_attempts,
         errors=record.errors.last,
-        metadata=_metadata(record.metadata),
+        metadata=read_metadata(record.metadata),
         created_at=record.created_at,
         started_at=record.reserved_at,
         finished_at=record.failed_at,
@@ -158,7 +158,7 @@ def _of_result(record: ResultRecord) -> FoundJob:
         attempts=record.attempts,
         max_attempts=record.max_attempts,
         errors=record.errors.last,
-        metadata=_metadata(record.metadata),
+        metadata=read_metadata(record.metadata),
         created_at=record.created_at,
         started_at=record.started_at,
         finished_at=record.finished_at,
@@ -167,14 +167,16 @@ def _of_result(record: ResultRecord) -> FoundJob:
     )
 
 
-def _metadata(text: str) -> dict[str, Any]:
+def read_metadata(text: str) -> dict[str, Any]:
+    """Stored metadata, empty when it cannot be read."""
     try:
         return decode_metadata(text)
     except ValueError:
         return {}
 
 
-def _to_uuid(value: UUID | str) -> UUID:
+def to_uuid(value: UUID | str) -> UUID:
+    """An id that may be given as text; raises InvalidOption."""
     if isinstance(value, UUID):
         return value
     try:

@@ -12,7 +12,7 @@ from ..conf import get_settings
 from ..jobs.context import JobContext
 from ..jobs.definition import Definition, Unset
 from ..jobs.errors import class_path, message_of, traceback_of
-from ..jobs.flows import caught, read
+from ..jobs.flows import batch_of, caught, read
 from ..jobs.payloads import encode_result
 from ..jobs.records import AttemptRecord, Complete, Fail, NewResult, Release, Reservation, Settlement
 from ..jobs.retry import GiveUp, Policy, decide
@@ -55,6 +55,7 @@ class Attempt:
                 stop_asked=lambda: self.asks_to_stop(job),
                 stored_payload=job.payload,
                 stored_metadata=job.metadata,
+                batch_id=batch_of(job.flow),
                 format=job.format,
             )
         return self._context
@@ -124,10 +125,12 @@ class Attempt:
 
     def _complete_with(self, value: Any, keep_for: float) -> Complete:
         flow = read(self.job.flow)
+        if not keep_for and not flow.steps:
+            return Complete(self.job, batch=flow.batch)
         limit = get_settings().payload_limit
         text, error = self._encoded(value, limit) if keep_for or flow.asks_for_result else ("", "")
         then = flow.after(self.job, text, error, limit)
-        return Complete(self.job, then, self._result(text, error, keep_for) if keep_for else None)
+        return Complete(self.job, then, self._result(text, error, keep_for) if keep_for else None, flow.batch)
 
     def _encoded(self, value: Any, limit: int) -> tuple[str, str]:
         """A value as JSON text, or why it is none; that costs the job its result and nothing else."""
@@ -149,7 +152,8 @@ class Attempt:
     def fail(self, record: AttemptRecord) -> Fail:
         """It becomes a dead letter."""
         job = self.job
-        return Fail(job, record, caught(job.flow, job.id, job.name, job.queue, job.rank, job.connection, record))
+        then = caught(job.flow, job.id, job.name, job.queue, job.rank, job.connection, record)
+        return Fail(job, record, then, batch_of(job.flow))
 
     def conclude(self, error: BaseException) -> Release | Fail:
         """What follows this attempt, which failed."""

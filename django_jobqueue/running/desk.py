@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from threading import RLock
 from uuid import UUID
 
 from django.dispatch import Signal
 
+from ..dispatching.batches import close
 from ..dispatching.dispatch import announce
 from ..drivers import Driver, connections
 from ..jobs.records import Complete, Fail, Release, Reservation
@@ -78,23 +80,39 @@ class Desk:
         return self._is_stopping() or job.id in self._lost
 
     def _report(self, batch: list[Ended], owned: set[UUID]) -> None:
+        followed = []
         for ended in batch:
             job_id = ended.attempt.job.id
             self._lost.discard(job_id)
-            if job_id in owned:
-                _ANNOUNCERS[type(ended.settlement)](self._stats, ended)
-            else:
+            if job_id not in owned:
                 self._stats.lost += 1
                 _send(job_lost, ended)
+                continue
+            _ANNOUNCERS[type(ended.settlement)](self._stats, ended)
+            if ended.attempt.job.flow is not None:
+                followed.append(ended)
+        if followed:
+            self._see_to_what_follows(followed)
+
+    def _see_to_what_follows(self, batch: list[Ended]) -> None:
+        """Say what was stored, and end the batches whose last member this was."""
+        driver = connections[batch[0].attempt.job.connection]
+        batches: dict[UUID, None] = {}
+        for settlement in (ended.settlement for ended in batch):
+            if isinstance(settlement, Complete | Fail):
+                announce(driver, settlement.then)
+                if settlement.batch is not None:
+                    batches[settlement.batch] = None
+        # After the commit that they left it by. What an outage leaves open a sweep of any worker ends.
+        with suppress(*driver.outages):
+            for batch_id in batches:
+                close(driver, batch_id, now=self.now)
 
 
 def _announce_completed(stats: WorkerStats, ended: Ended) -> None:
     stats.processed += 1
     if job_processed.receivers:
         _send(job_processed, ended)
-    settlement = ended.settlement
-    if isinstance(settlement, Complete) and settlement.then:
-        announce(connections[ended.attempt.job.connection], settlement.then)
 
 
 def _announce_released(stats: WorkerStats, ended: Ended) -> None:
@@ -110,7 +128,6 @@ def _announce_failed(stats: WorkerStats, ended: Ended) -> None:
     stats.failed += 1
     if isinstance(ended.settlement, Fail):
         _send_failed(ended, ended.settlement, dead_lettered=True, delay=None)
-        announce(connections[ended.attempt.job.connection], ended.settlement.then)
 
 
 def _send_failed(ended: Ended, settlement: Release | Fail, *, dead_lettered: bool, delay: float | None) -> None:

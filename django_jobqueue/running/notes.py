@@ -1,6 +1,9 @@
 """What a worker process notes for its supervisor, in memory that both have mapped and that outlives the process.
 
 A note costs no query, no lock and no system call. Each loop has a page of its own: who it is, and the job in hand.
+A process that a supervisor starts may find another release of this package than the supervisor's own: the first page
+says which release made it, at a place that never changes, and such a process notes nothing but that.
+
 A page's first byte says whether its note is whole: it is 0 while a note is written, so that what a killed process
 leaves behind is either a whole note or none.
 """
@@ -11,12 +14,14 @@ import mmap
 import os
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from .. import __version__
 from ..jobs.records import Reservation
 from .options import WorkerStats
 
@@ -29,7 +34,11 @@ _IDENTITY_AT, _ALIAS_AT = 80, 560
 _TEXT_BYTES = 440
 _STATS = struct.Struct("=4Q")
 _STATS_AT = 8
-_READY_AT, _OVER_AT = 0, 1  # of the first page, which is the process' own
+_MOMENT = struct.Struct("=d")  # of time.monotonic()
+_WELL_AT = 64
+# Of the first page, which is the process' own. Those of the release, and of an outdated supervisor, stay for ever.
+_READY_AT, _OVER_AT, _OUTDATED_AT = 0, 1, 2
+_VERSION_AT, _VERSION_BYTES = 960, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +98,25 @@ class Notes:
     def create(cls, path: Path, workers: int) -> Notes:
         with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(bytes(PAGE_BYTES * (workers + 1)))
+            file.seek(_VERSION_AT)
+            file.write(_version())
         return cls(path, workers)
 
     def close(self) -> None:
         self._memory.close()
 
     # The process writes
+
+    @staticmethod
+    def are_outdated(path: Path) -> bool:
+        """Whether another release of this package made them; then their maker is told so, and they are not opened."""
+        with path.open("r+b") as file:
+            file.seek(_VERSION_AT)
+            if file.read(_VERSION_BYTES) == _version():
+                return False
+            file.seek(_OUTDATED_AT)
+            file.write(b"\1")
+        return True
 
     def page(self) -> Page:
         """A page for a new loop."""
@@ -110,6 +132,10 @@ class Notes:
     def say_ready(self) -> None:
         self._memory[_READY_AT] = 1
 
+    def say_well(self) -> None:
+        """Every loop does its work, and every store answers, as of now."""
+        _MOMENT.pack_into(self._memory, _WELL_AT, time.monotonic())
+
     def report(self, stats: WorkerStats, *, is_over: bool) -> None:
         """The last word: what was done, and whether no other process shall go on."""
         _STATS.pack_into(self._memory, _STATS_AT, *astuple(stats))
@@ -122,8 +148,19 @@ class Notes:
         return bool(self._memory[_READY_AT])
 
     @property
+    def well_at(self) -> float:
+        """The moment of ``time.monotonic()`` at which it last said that all is well."""
+        moment: float = _MOMENT.unpack_from(self._memory, _WELL_AT)[0]
+        return moment
+
+    @property
     def is_over(self) -> bool:
         return bool(self._memory[_OVER_AT])
+
+    @property
+    def found_another_release(self) -> bool:
+        """Whether the process has found that the supervisor's release is not its own."""
+        return bool(self._memory[_OUTDATED_AT])
 
     @property
     def stats(self) -> WorkerStats:
@@ -156,6 +193,10 @@ class Notes:
             thread=_THREAD.unpack_from(memory, offset + _THREAD_AT)[0],
         )
         return noted if memory[offset] == version else None
+
+
+def _version() -> bytes:
+    return __version__.encode()[:_VERSION_BYTES].ljust(_VERSION_BYTES, b"\0")
 
 
 _LENGTH = struct.Struct("=H")

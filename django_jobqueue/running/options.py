@@ -17,8 +17,10 @@ class WorkerOptions:
 
     ``queues`` is strict order, ``("*",)`` every queue in turn. ``max_attempts`` and ``backoff`` apply to jobs
     that were given none. ``max_jobs`` counts the attempts of the whole process, and ``memory`` its resident megabytes.
+    ``name`` stands in the place of the host's, where people see who works.
     """
 
+    name: str = ""
     queues: tuple[str, ...] = (EVERY_QUEUE,)
     connections: tuple[str, ...] | None = None
     workers: int = 1

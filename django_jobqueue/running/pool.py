@@ -11,12 +11,14 @@ from threading import RLock, Thread
 
 from ..drivers import Driver
 from .budget import Budget
+from .housekeeping import Housekeeper
 from .memory import MemoryLimit
 from .notes import Notes, Page
 from .options import WorkerOptions, WorkerStats
+from .restarting import Restart
 from .stopping import HEARING_SECONDS, Stopping
 from .surroundings import close_connections
-from .worker import Worker
+from .worker import Worker, drivers_of
 
 logger = logging.getLogger("django_jobqueue")
 
@@ -25,7 +27,10 @@ REPLACE_PAUSE = 1.0
 
 
 class Pool:
-    """``abandon`` is called with an exit code when only handlers run that were given up: nobody waits for them."""
+    """``abandon`` is called with an exit code when only handlers run that were given up: nobody waits for them.
+
+    ``on_well`` is called every ten seconds while every loop does its work and every store answers.
+    """
 
     def __init__(
         self,
@@ -35,20 +40,32 @@ class Pool:
         stopping: Stopping | None = None,
         abandon: Callable[[int], None] = lambda code: None,
         notes: Notes | None = None,
+        restart: Restart | None = None,
+        on_well: Callable[[], None] = lambda: None,
+        is_embedded: bool = False,
     ) -> None:
         self.options = options
-        self._drivers = drivers
+        self._drivers = drivers_of(options) if drivers is None else drivers
         self.stopping = stopping or Stopping()
         self._abandon = abandon
         self._notes = notes
         self._budget = Budget(options.max_jobs)
         self._memory = MemoryLimit(options.memory)
+        self._restart = restart or Restart()
         self.reasons: set[str] = set()
         self._lock = RLock()
         self._running: set[Worker] = set()
         self._abandoned: set[Worker] = set()
         self._stats = WorkerStats()
         self._threads: list[Thread] = []
+        self._housekeeper = Housekeeper(
+            options,
+            self._drivers,
+            lambda: self.stats,
+            is_well=lambda: self.is_well,
+            on_well=on_well,
+            is_embedded=is_embedded,
+        )
 
     @property
     def stats(self) -> WorkerStats:
@@ -56,17 +73,28 @@ class Pool:
         with self._lock:
             return sum((worker.stats for worker in self._running), self._stats)
 
+    @property
+    def is_well(self) -> bool:
+        """Whether every loop turns, or is at a job whose time is not over."""
+        with self._lock:
+            return all(worker.is_well for worker in self._running)
+
     def run(self) -> WorkerStats:
         """Work until told to stop; return the merged counts."""
-        if self.options.workers == 1:
-            self._keep_running()
-        else:
+        if self.options.workers > 1:
             self.start()
             self.join()
+            return self.stats
+        self._housekeeper.start()
+        try:
+            self._keep_running()
+        finally:
+            self._housekeeper.end()
         return self.stats
 
     def start(self) -> None:
         """Run every loop in a thread of its own, and return."""
+        self._housekeeper.start()
         for number in range(self.options.workers):
             thread = Thread(target=self._run_thread, name=f"jobqueue-worker-{number + 1}", daemon=True)
             self._threads.append(thread)
@@ -79,6 +107,8 @@ class Pool:
                 thread.join(timeout)
             while timeout is None and thread.is_alive():
                 thread.join(HEARING_SECONDS)
+        if not any(thread.is_alive() for thread in self._threads):
+            self._housekeeper.end()
 
     def _run_thread(self) -> None:
         try:
@@ -122,6 +152,7 @@ class Pool:
             on_abandoned=lambda: self._give_up(worker),
             page=page,
             memory=self._memory,
+            restart=self._restart,
         )
         return worker
 
@@ -133,4 +164,5 @@ class Pool:
     def _leave_if_abandoned(self) -> None:
         """When nothing but abandoned handlers runs, nobody waits for them."""
         if self._abandoned and self._running <= self._abandoned:
+            self._housekeeper.end()
             self._abandon(128 + self.stopping.signal_number if self.stopping.signal_number else 0)

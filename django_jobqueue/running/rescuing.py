@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 
+from ..dispatching.batches import announce_closed, close
 from ..dispatching.dispatch import announce as announce_stored
 from ..drivers import Driver
 from ..drivers.base import RESCUE_LIMIT
@@ -51,3 +52,11 @@ def announce(driver: Driver, job: Rescued, why: str) -> None:
             delay=None if job.dead_lettered else 0.0,
         )
     announce_stored(driver, job.then)
+    if job.batch is not None:
+        close(driver, job.batch)
+
+
+def sweep(driver: Driver) -> None:
+    """End the batches that nobody has ended, since whoever ended their last member crashed."""
+    for closed in driver.sweep_batches():
+        announce_closed(driver, closed)

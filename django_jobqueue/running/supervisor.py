@@ -15,10 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import __version__
 from ..drivers import Driver
 from ..exceptions import JobTimeout
 from ..jobs.records import Cause
+from ..jobs.workers import LATE_SECONDS
 from .children import Child
+from .health import HealthFile
 from .notes import Noted
 from .options import WorkerOptions, WorkerStats
 from .recovering import InHand, Recovery
@@ -28,6 +31,7 @@ from .timeouts import LAST_SECONDS
 logger = logging.getLogger("django_jobqueue")
 
 LOOK_INTERVAL = 0.1
+TOUCH_INTERVAL = 1.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 # What a process may take on top of the grace time to give back what it holds.
 STORE_TIME = 5.0
@@ -60,12 +64,15 @@ class Supervisor:
         processes: int,
         command: Sequence[str],
         stopping: Stopping | None = None,
+        health: HealthFile | None = None,
         start: Callable[[Sequence[str], Path, int], Child] = Child,
     ) -> None:
         self.options = options
         self.stopping = stopping or Stopping()
         self.stats = WorkerStats()
         self._command = command
+        self._health = health or HealthFile(None)
+        self._touch_at = 0.0
         self._start_child = start
         self._waiter = self.stopping.waiter()
         self._recovery = Recovery(options, drivers)
@@ -98,7 +105,16 @@ class Supervisor:
                 self._look_after(place, place.child, now)
             if place.child is None and not place.is_over and not self.stopping.requested and now >= place.start_at:
                 self._start(place)
+        self._touch_when_due(now)
         return all(place.child is None and (place.is_over or self.stopping.requested) for place in self._places)
+
+    def _touch_when_due(self, now: float) -> None:
+        if now < self._touch_at:
+            return
+        self._touch_at = now + TOUCH_INTERVAL
+        said = [child.notes.well_at for child in self._children()]
+        if said and len(said) == sum(not place.is_over for place in self._places) and now - min(said) < LATE_SECONDS:
+            self._health.touch()
 
     def _start(self, place: _Place) -> None:
         self._started += 1
@@ -154,6 +170,8 @@ class Supervisor:
             self._left_jobs = True
         if code != 0 or child.notes.in_hand():
             self._recovery.recover(child.notes.identities(), self._in_hand(child))
+        if child.notes.found_another_release:
+            self._end_outdated()
         place.is_over = code == 0 and child.notes.is_over
         place.child = None
         if not was_ready:
@@ -170,6 +188,16 @@ class Supervisor:
             InHand(noted, spends=not late or noted.id in late, cause=_hung(child, noted) if noted.id in late else None)
             for noted in child.notes.in_hand()
         ]
+
+    def _end_outdated(self) -> None:
+        """New processes could not read what this one notes for them, nor it what they note."""
+        if not self.stopping.requested:
+            logger.warning(
+                "django_jobqueue was upgraded: the supervisor of release %s ends, to be started afresh",
+                __version__,
+                extra={"event": "supervisor_outdated", "version": __version__},
+            )
+            self.stopping.ask("django_jobqueue was upgraded")
 
     def _kill_all(self) -> None:
         """Only when the supervisor itself fails is anything left here."""

@@ -20,8 +20,10 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
+from ..conf import get_settings
 from ..exceptions import JobTimeout
 from ..jobs.records import Reservation
+from ..jobs.registry import registry
 from .notes import Page
 from .stopping import Stopping
 
@@ -48,6 +50,22 @@ class TimedOut(BaseException):
 
 def describe(name: str, seconds: float) -> str:
     return f"The job {name!r} ran longer than its timeout of {seconds:g} s."
+
+
+def unreached(*, in_threads: bool) -> str | None:
+    """Which jobs no timeout ends in a process without a supervisor; None when it is code in C at most."""
+    if _HAS_ALARM and not in_threads:
+        return None
+    if not _REACHES_THREADS:
+        return "a job that is not async"
+    return "a job that waits without an end, for a lock or a socket, or that computes in C"
+
+
+def are_limited() -> bool:
+    """Whether any job has a timeout, by its definition or by the settings."""
+    return get_settings().timeout is not None or any(
+        isinstance(definition.timeout, float) for definition in registry.definitions()
+    )
 
 
 class Limit:
@@ -158,6 +176,11 @@ class Limit:
             return await awaitable
         finally:
             timers[-1].cancel()
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether a handler goes on although it was told that its time is over."""
+        deadline = self._deadline
+        return deadline is not None and now >= deadline + LAST_SECONDS
 
     # The keeper
 

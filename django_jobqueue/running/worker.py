@@ -9,7 +9,6 @@ import logging
 import os
 import random
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,13 +25,15 @@ from .budget import Budget
 from .desk import Desk
 from .execution import execute
 from .hand import Hand
+from .housekeeping import host_name
 from .keeper import Keeper, by_driver
 from .lanes import MOST_ROWS, SLICE_SECONDS, Averages, Lane, Lanes
 from .memory import MemoryLimit
 from .notes import Page
 from .options import EVERY_QUEUE, WorkerOptions, WorkerStats
 from .outages import StoreHealth
-from .rescuing import rescue
+from .rescuing import rescue, sweep
+from .restarting import Restart
 from .stopping import Stopping
 from .surroundings import Surroundings, refresh_connections
 from .timeouts import Limit
@@ -42,15 +43,20 @@ logger = logging.getLogger("django_jobqueue")
 RESCUE_INTERVAL = 1.0
 # Expired results are not found any more, and only take room; while there are many, a chunk with each rescue.
 PRUNE_INTERVAL = 60.0
+# Only after a crash is there something to sweep up, or after a cancel.
+SWEEP_INTERVAL = 5.0
+BATCHES_KEPT = 7 * 86_400.0
 # Longer than hints are held back after one that was given.
 LOOK_AGAIN_SECONDS = 0.01
-MAX_HOST = 80
+# Where no hint tells of a job, others often follow the one that polling found: the pauses begin here, and double.
+SHORTEST_POLL = 0.02
+# On top of its longest pause, until a loop that does not turn is not well.
+PATIENCE = 10.0
 
 
-def new_identity() -> str:
+def new_identity(name: str = "") -> str:
     """Who holds a reservation: host and process for people, a random part because both are used again."""
-    host = "".join(character for character in socket.gethostname() if character.isprintable())[:MAX_HOST]
-    return f"{host}:{os.getpid()}:{secrets.token_hex(4)}"
+    return f"{name or host_name()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def drivers_of(options: WorkerOptions) -> list[Driver]:
@@ -83,15 +89,17 @@ class Worker:
         on_abandoned: Callable[[], None] = lambda: None,
         page: Page | None = None,
         memory: MemoryLimit | None = None,
+        restart: Restart | None = None,
     ) -> None:
         self.options = options or WorkerOptions.from_settings()
-        self.identity = new_identity()
+        self.identity = new_identity(self.options.name)
         self.reason = ""
         self.stats = WorkerStats()
         self.stopping = stopping or Stopping()
         self.drivers = drivers_of(self.options) if drivers is None else drivers
         self._budget = budget or Budget(self.options.max_jobs)
         self._memory = memory or MemoryLimit(self.options.memory)
+        self._restart = restart or Restart()
         if page is not None:
             page.introduce(self.identity)
         self._waiter = self.stopping.waiter()
@@ -107,7 +115,10 @@ class Worker:
             for driver in self.drivers
         }
         self._listened: list[Driver] = []
-        self._rescue_at = self._prune_at = self._stage_at = self._woken_at = 0.0
+        self._rescue_at = self._sweep_at = self._prune_at = self._stage_at = self._woken_at = 0.0
+        self._poll = self.options.sleep
+        self._was_woken = False
+        self._turned_at = time.monotonic()
 
     # The loop
 
@@ -118,6 +129,7 @@ class Worker:
         reason = None
         try:
             while (reason := self._reason_to_stop(ends_at)) is None:
+                self._turned_at = time.monotonic()
                 refresh_connections()
                 self._end_turn()
                 self._settle_what_waits()
@@ -135,6 +147,14 @@ class Worker:
                 driver.unlisten(self._waiter)
             self._send(worker_stopped, reason=self.reason, stats=self.stats)
         return self.stats
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it turns, or is at a job whose time is not over."""
+        now = time.monotonic()
+        if self._hand.running is not None:
+            return not self._limit.is_overdue(now)
+        return now - self._turned_at < max(self.options.sleep, self.options.error_backoff_cap) + PATIENCE
 
     def work_once(self, now: datetime | None = None) -> bool:
         """Rescue, stage, reserve and run at most one job, in this order, and in this thread only.
@@ -170,11 +190,13 @@ class Worker:
             return "max_jobs"
         if self._memory.is_reached:
             return "memory"
-        return None
+        return self._restart.reason or None
 
     def _turn(self) -> bool:
         """Look at every queue once; return whether there was anything to do."""
         self._rescue_when_due()
+        if self._all_answered():
+            self._restart.look_when_due()
         staged = self._stage_when_due()
         if self._reserve_and_run():
             return True
@@ -222,6 +244,8 @@ class Worker:
         return 1 if lane.driver.in_transaction() else MOST_ROWS
 
     def _run_batch(self, lane: Lane, reserved: Reserved) -> None:
+        if not self._was_woken:
+            self._poll = SHORTEST_POLL
         if not reserved.more:
             self._stage_at = 0.0  # staged again before the next look at the queues
         self._hand.fill(reserved.jobs, lane.driver.session())
@@ -277,6 +301,11 @@ class Worker:
         for driver in self._reachable():
             with self._health[driver.alias].reaching():
                 rescue(driver, self.options.max_attempts, None)
+        if now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
+            for driver in self._reachable():
+                with self._health[driver.alias].reaching():
+                    sweep(driver)
         if now >= self._prune_at:
             self._prune(now)
 
@@ -285,6 +314,7 @@ class Worker:
         for driver in self._reachable():
             with self._health[driver.alias].reaching():
                 pruned = max(pruned, driver.prune_results(limit=PRUNE_LIMIT))
+                pruned = max(pruned, driver.prune_batches(older_than=BATCHES_KEPT, limit=PRUNE_LIMIT))
         if pruned < PRUNE_LIMIT:
             self._prune_at = now + PRUNE_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
 
@@ -309,7 +339,7 @@ class Worker:
         self._lanes.drop_marks()
         down = [health.seconds_to_next_try() for health in self._health.values() if health.is_down]
         now = time.monotonic()
-        pause = self.options.sleep * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
+        pause = min(self._poll, self.options.sleep) * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
         if now - self._woken_at < LOOK_AGAIN_SECONDS:
             pause = LOOK_AGAIN_SECONDS  # what came just after the hint was not told of again
         if len(down) == len(self._health):
@@ -318,10 +348,12 @@ class Worker:
             pause = min(pause, max(0.0, ends_at - now))
         if self.stopping.requested:
             return
-        if self._waiter.pause(pause):
+        self._was_woken = self._waiter.pause(pause)
+        if self._was_woken:
             self._woken_at = time.monotonic()
         else:
             self._stage_at = 0.0
+            self._poll = min(self._poll * 2, self.options.sleep)
 
     def _listen(self) -> None:
         """From the first wait on, hear of new jobs; a worker that never waits needs no thread for that."""

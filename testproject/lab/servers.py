@@ -1,4 +1,4 @@
-"""Database servers of one's own, which may be stopped, killed and started again.
+"""Servers of one's own, which may be stopped, killed and started again.
 
 Each lives in a temporary folder and listens on a free port of this machine only. Servers refuse to run as root, so
 they run as the user that their package made.
@@ -252,3 +252,47 @@ class MariaDB(Server):
         with closing(connection):
             connection.autocommit(True)
             connection.cursor().execute(sql)
+
+
+class Redis(Server):
+    user = "redis"
+    stop_signal = signal.SIGTERM
+
+    @staticmethod
+    def is_installed() -> bool:
+        return Redis.program() is not None
+
+    @staticmethod
+    def program() -> str | None:
+        return shutil.which("redis-server") or shutil.which("valkey-server")
+
+    def prepare(self) -> None:
+        return
+
+    def command(self) -> list[str]:
+        settings = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "dir": str(self.folder),
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "everysec",  # what was written survives a kill, though not a loss of power
+        }
+        options = [word for key, value in settings.items() for word in (f"--{key}", value)]
+        return [self.program() or "redis-server", *options]
+
+    def settings(self, **changes: Any) -> dict[str, Any]:
+        """The entry of CACHES."""
+        return {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": f"redis://127.0.0.1:{self.port}/0",
+            "OPTIONS": {"SOCKET_TIMEOUT": 10, "SOCKET_CONNECT_TIMEOUT": 5},
+            **changes,
+        }
+
+    def execute(self, sql: str) -> None:
+        """Run a command of Redis."""
+        import redis  # noqa: PLC0415 - installed only where Redis is used
+
+        with closing(redis.Redis(port=self.port, socket_timeout=5)) as client:
+            client.execute_command(*sql.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,20 @@ def _database(kind: str) -> dict[str, Any]:
 
 
 DATABASES = {"default": _database(os.environ.get("JOBQUEUE_TEST_DATABASE", "sqlite"))}
+
+CACHES: dict[str, Any] = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+if importlib.util.find_spec("django_redis"):
+    # For queue connections with the driver "redis"; nothing connects before one of them is used.
+    CACHES["redis"] = {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": "redis://{}:{}/{}".format(
+            os.environ.get("REDIS_HOST", "127.0.0.1"),
+            os.environ.get("REDIS_PORT", "6379"),
+            os.environ.get("REDIS_DB", "0"),
+        ),
+        "OPTIONS": {"SOCKET_TIMEOUT": 10, "SOCKET_CONNECT_TIMEOUT": 5},
+    }
+
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"
@@ -137,3 +152,13 @@ REPORT_FOLDER = DATA_FOLDER / "reports"
 WEBHOOK_URL = os.environ.get("WEBHOOK_URL", "http://127.0.0.1:8000/warehouse/")
 
 JOBQUEUE: dict[str, Any] = {}
+
+# Not by itself: a worker serves every connection, and most machines have no Redis.
+REDIS_CONNECTION = {
+    "DRIVER": "redis",
+    "CACHE": "redis",
+    "PREFIX": os.environ.get("JOBQUEUE_REDIS_PREFIX", "testproject:"),
+    "DATABASE": "default",
+}
+if os.environ.get("JOBQUEUE_REDIS") == "1":
+    JOBQUEUE["CONNECTIONS"] = {"default": {"DRIVER": "database"}, "redis": REDIS_CONNECTION}

@@ -19,8 +19,13 @@ if "postgresql" in DATABASES["default"]["ENGINE"]:
         "application_name": f"soak {os.getpid()}",
     }
 
+_connection = {"DRIVER": "lab.soaking.watching.WatchedDriver", "DATABASE": "default"}
+if _soak["cache"] is not None:
+    CACHES["soak"] = _soak["cache"]  # noqa: F405
+    _connection |= {"DRIVER": "lab.soaking.redis.WatchedRedisDriver", "CACHE": "soak", "PREFIX": "soak:"}
+
 JOBQUEUE: dict[str, Any] = {
-    "CONNECTIONS": {"default": {"DRIVER": "lab.soaking.watching.WatchedDriver", "DATABASE": "default"}},
+    "CONNECTIONS": {"default": _connection},
     "MODULES": ["jobs", "soaking.handlers"],
     "RETRY_AFTER": _soak["retry_after"],
     "BACKOFF": 0.3,

@@ -376,7 +376,8 @@ def connections_of(worker: Process) -> int:
 
 
 def test_eight_threads_hold_two_connections_each_at_most_and_none_at_the_end(renewing: Processes, marks: Marks) -> None:
-    """F72: one for the loop, and one for its keeper once a job took long; one that listens, and one to start."""
+    """F72: one for the loop, and one for its keeper once a job took long; one that listens, one to start, and now and
+    then one to say that the process lives."""
     if connection.vendor == "postgresql":
         renewing.databases["default"]["OPTIONS"]["application_name"] = "many-workers"
     seen = [0]
@@ -396,7 +397,7 @@ def test_eight_threads_hold_two_connections_each_at_most_and_none_at_the_end(ren
     seen.append(connections_of(worker))
     marks.let_go()
     wait_until(lambda: ran(508), "the long jobs ran")
-    assert 8 <= max(seen) <= 2 * 8 + 2
+    assert 8 <= max(seen) <= 2 * 8 + 3
     assert worker.stop() == 0
     wait_until(lambda: connections_of(worker) == 0, lambda: f"no connection is left, of {connections_of(worker)}")
 

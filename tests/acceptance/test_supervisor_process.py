@@ -8,9 +8,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.db.models import F
 
 from django_jobqueue import dispatch_many
+from django_jobqueue.drivers import connections
+from django_jobqueue.jobs.ids import new_job_id
+from django_jobqueue.jobs.records import NewJob
 from django_jobqueue.models import FailedJob, Job
 from tests.helpers.marks import Marks
 from tests.helpers.processes import Process, Processes
@@ -26,7 +30,7 @@ def start(processes: Processes, *options: str, ready: int = 2) -> Process:
 
     def has_started() -> bool:
         assert supervisor.is_running, supervisor.output
-        return len(set(re.findall(r"worker \S+:(\d+):\w+ started", supervisor.output))) >= ready
+        return len(children_pids(supervisor)) >= ready
 
     wait_until(has_started, lambda: f"{ready} processes have started:\n{supervisor.output}")
     return supervisor
@@ -107,7 +111,7 @@ def test_when_the_supervisor_is_killed_its_processes_stop_and_give_back_what_the
     supervisor = start(processes, "--processes", "2", "--grace", "0.3")
     hold.dispatch()
     wait_for_marks(marks, "started", 1)
-    children = {int(pid) for pid in re.findall(r"worker \S+:(\d+):\w+ started", supervisor.output)}
+    children = children_pids(supervisor)
     assert len(children) == 2
     supervisor.kill()
     wait_until(lambda: not any(map(is_alive, children)), "its processes have ended")
@@ -238,6 +242,73 @@ def test_all_end_when_nothing_is_left_and_the_counts_are_merged(processes: Proce
     assert re.search(r"event=pool_started .* processes=2 workers=2 ", supervisor.output)
     assert supervisor.output.count("event=pool_started") == supervisor.output.count("event=pool_stopped") == 1
     assert "event=pool_stopped processed=50 released=0 failed=1 lost=0 " in supervisor.output
+
+
+def test_queue_restart_lets_jobs_finish_and_brings_fresh_processes(processes: Processes, marks: Marks) -> None:
+    """Fresh interpreters, so that their code is that of the disk."""
+    supervisor = start(processes, "--processes", "2", "--grace", "0.1")
+    hold.dispatch("through the restart")
+    wait_for_marks(marks, "started", 1)
+    before = children_pids(supervisor)
+    assert processes.run("queue_restart").output == "status=asked workers=2\n"
+    wait_until(lambda: "stopped (restart)" in supervisor.output, lambda: supervisor.output)
+    marks.let_go()
+    wait_until(lambda: supervisor.output.count("stopped (restart)") == 2, lambda: supervisor.output)
+    wait_until(lambda: len(children_pids(supervisor)) == 4, lambda: supervisor.output)
+    mark.dispatch("after")
+    wait_for_empty_queue()
+    assert supervisor.stop() == 0
+    assert [run.attempt for run in marks.read()] == [1, 1, 1]
+    (after,) = (run.pid for run in marks.read("ran") if run.key == "after")
+    assert after not in before
+
+
+def children_pids(supervisor: Process) -> set[int]:
+    """Of the processes that it ever had and that began to work."""
+    return {int(pid) for pid in re.findall(r"worker \S+:(\d+):\w+ started", supervisor.output)}
+
+
+FRESH_JOB = """
+from django_jobqueue import job
+from tests.helpers.marks import write_mark
+
+@job(name="fresh.say")
+def say():
+    write_mark("ran", {key!r})
+"""
+
+
+def test_changed_code_is_loaded_and_no_process_is_left_behind(
+    processes: Processes, marks: Marks, tmp_path: Path
+) -> None:
+    app = tmp_path / "code" / "fresh"
+    app.mkdir(parents=True)
+    (app / "__init__.py").touch()
+    (app / "jobs.py").write_text(FRESH_JOB.format(key="old"))
+    processes.environment["PYTHONPATH"] = os.pathsep.join([processes.all_variables()["PYTHONPATH"], str(app.parent)])
+    processes.settings["INSTALLED_APPS"] = [*settings.INSTALLED_APPS, "tests.helpers.work", "fresh"]
+
+    def say() -> None:
+        new = NewJob(id=new_job_id(), name="fresh.say", queue="q", payload='{"args":[],"kwargs":{}}', format=1)
+        connections["default"].push([new])
+
+    health = tmp_path / "health"
+    supervisor = start(processes, "--reload", "--health-file", str(health), ready=1)
+    wait_until(health.exists, "the supervisor says that all is well")
+    say()
+    wait_for_marks(marks, "ran", 1, "old")
+
+    def change() -> bool:
+        """Again, should it have come before the first look at the files."""
+        (app / "jobs.py").write_text(FRESH_JOB.format(key="changed"))
+        return "stopped (reload)" in supervisor.output
+
+    wait_until(change, lambda: supervisor.output, between=1.5)
+    say()
+    wait_for_marks(marks, "ran", 1, "changed")
+    assert supervisor.stop() == 0
+    assert not any(map(is_alive, children_pids(supervisor)))
+    assert not health.exists()
 
 
 # Nothing is shared

@@ -220,6 +220,18 @@ def test_a_reader_that_goes_away_stops_it_after_its_job(start: Start, marks: Mar
     assert state() == []
 
 
+def test_a_worker_that_is_asked_to_start_afresh_ends_well(processes: Processes) -> None:
+    """So that what keeps it running starts another; that one does not heed what was asked before."""
+    (worker,) = processes.workers(1)
+    assert processes.run("queue_restart", "--wait", "60").output.endswith("status=ended workers=1\n")
+    assert worker.wait() == 0
+    (another,) = processes.workers(1)
+    mark.dispatch()
+    wait_until(lambda: not Job.objects.exists(), "the job has run")
+    assert another.stop() == 0
+    assert "restart" not in another.output
+
+
 # Terminals
 
 

@@ -181,6 +181,14 @@ def test_a_push_of_many_keeps_what_each_was_told(store: Store, clock: Clock) -> 
     assert store.get(ready).max_attempts == 9
 
 
+def test_a_push_of_many_carries_any_text(store: Store) -> None:
+    texts = ["", "NULL", "null", "{a,b}", 'say "it"', "it's", "back\\slash", "\\", '"', "100% %s", " , ", "\n\t", "☃"]
+    jobs = [new("shop.work", payload=text, metadata=text, masked=text) for text in texts]
+    store.push(*jobs)
+    taken = store.take(rows=len(jobs))
+    assert [(job.payload, job.metadata, job.masked) for job in taken] == [(text, text, text) for text in texts]
+
+
 def test_a_push_of_nothing_stores_nothing(store: Store) -> None:
     assert store.push() == set()
     assert store.driver.queues() == []
@@ -1122,6 +1130,19 @@ def test_a_rescue_takes_those_that_expired_first_and_no_more_than_its_limit(stor
     assert store.rescue(limit=2) == []
 
 
+def test_healthy_long_jobs_never_hide_a_lost_one(store: Store, clock: Clock) -> None:
+    """F20: more of them than a rescue takes at once, and reserved before it."""
+    store.push(*(new() for _ in range(3)))
+    healthy = store.take(rows=3)
+    lost = store.dispatch()
+    store.take_one(worker="killed")
+    clock.tick(RETRY_AFTER - 1)
+    assert store.renew(*healthy) == set()
+    clock.tick(2)
+    assert ids(store.rescue(limit=1)) == {lost.id}
+    assert store.settle(*map(Complete, healthy)) == ids(healthy)
+
+
 def test_a_dead_letter_of_a_rescue_keeps_the_earlier_errors(store: Store) -> None:
     job = store.dispatch(max_attempts=2)
     store.release(store.take_one(), 0, attempt(1, "first"))
@@ -1299,6 +1320,18 @@ def test_clearing_leaves_dead_letters(store: Store) -> None:
 
 def test_a_job_that_was_never_there_is_none(store: Store) -> None:
     assert store.driver.get(new_job_id()) is None
+
+
+def test_what_waits_is_shown_ready_jobs_first_and_reserved_ones_not(store: Store, clock: Clock) -> None:
+    store.dispatch("reserved", rank=-9)
+    store.take_one()
+    store.push(new("later", delay=60), new("soon", delay=5), new("second"), new("other", queue="mail"))
+    store.dispatch("first", rank=-1)
+    waiting = store.driver.waiting("default", limit=9)
+    assert [job.name for job in waiting] == ["first", "second", "soon", "later"]
+    assert [job.state for job in waiting] == ["ready", "ready", "scheduled", "scheduled"]
+    assert [job.name for job in store.driver.waiting("default", limit=3)] == ["first", "second", "soon"]
+    assert [job.name for job in store.driver.waiting("default", limit=1)] == ["first"]
 
 
 def test_the_sizes_count_the_jobs_of_each_state(store: Store) -> None:

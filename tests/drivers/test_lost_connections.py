@@ -16,7 +16,7 @@ from django.db import connection, connections
 
 from django_jobqueue.drivers.base import Driver
 from django_jobqueue.drivers.database import DatabaseDriver
-from django_jobqueue.jobs.records import Complete, Fail, Release
+from django_jobqueue.jobs.records import Complete, Fail, NewJob, Release
 from tests.drivers.contract import RETRY_AFTER, Clock, Store, attempt, ids, new
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -118,6 +118,41 @@ def settle_each(store: Store, taken: list[Any]) -> set[UUID]:
     return store.settle(Release(first, 1, attempt()), Fail(second, attempt()))
 
 
+def rescue_in_hand(store: Store, taken: list[Any]) -> set[UUID]:
+    """What a supervisor does about a process that has died."""
+    found = [store.driver.rescue_in_hand(job.id, job.token, max_attempts=3, now=store.clock.now) for job in taken]
+    return {rescued.id for rescued in found if rescued is not None}
+
+
+def release_worker(store: Store, taken: list[Any]) -> set[UUID]:
+    assert store.driver.release_worker(taken[0].worker) == len(taken)
+    return ids(taken)
+
+
+def of_dead_letters(act: Callable[[Store, set[int]], set[int]]) -> tuple[Act, Act]:
+    """What a person does with two dead letters; the first part only makes them."""
+    wanted: set[int] = set()
+
+    def bury(store: Store) -> None:
+        wanted.clear()
+        wanted.update(letter.number for letter in store.bury(new(), new()))
+
+    def done(store: Store) -> None:
+        assert act(store, wanted) == wanted
+
+    return bury, done
+
+
+def of_waiting(act: Callable[[Store, NewJob], Any]) -> tuple[Act, Act]:
+    """What a person does with a job that waits."""
+    waiting: list[NewJob] = []
+    return lambda store: waiting.append(store.dispatch()), lambda store: act(store, waiting[-1])
+
+
+def cancel(store: Store, waiting: NewJob) -> None:
+    assert store.driver.cancel(waiting.id) is not None
+
+
 def rescue(store: Store, taken: list[Any]) -> set[UUID]:
     store.clock.tick(RETRY_AFTER + 1)
     return ids(store.rescue())
@@ -135,12 +170,27 @@ ACTS: dict[str, tuple[Act, Act]] = {
     "complete with more": of_taken(lambda store, taken: store.settle(*(Complete(job, (new(),)) for job in taken))),
     "release or fail": of_taken(settle_each),
     "rescue": of_taken(rescue),
+    "rescue in hand": of_taken(rescue_in_hand),
+    "release worker": of_taken(release_worker),
+    "cancel": of_waiting(cancel),
+    "retry": of_dead_letters(lambda store, wanted: store.retry(*wanted)),
+    "forget": of_dead_letters(lambda store, wanted: store.driver.forget(wanted)),
     "clear": (lambda store: store.dispatch(), lambda store: store.driver.clear("default", limit=1)),
 }
 
 
 # All others have a single statement, which has been committed when the connection is lost after it.
-IN_A_TRANSACTION = ("renew", "hand back", "complete with more", "release or fail")
+IN_A_TRANSACTION = (
+    "renew",
+    "hand back",
+    "complete with more",
+    "release or fail",
+    "rescue in hand",
+    "release worker",
+    "cancel",
+    "retry",
+    "forget",
+)
 CASES = [
     *(pytest.param(name, False, id=f"{name}-before") for name in ACTS),
     *(pytest.param(name, True, id=f"{name}-after") for name in IN_A_TRANSACTION),

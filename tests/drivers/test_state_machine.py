@@ -42,6 +42,7 @@ from django_jobqueue.jobs.records import (
 from django_jobqueue.models import FailedJob, Job
 from tests.drivers.contract import RETRY_AFTER, Clock, attempt
 from tests.drivers.model import ModelQueue
+from tests.helpers.redis import wipe
 
 # Several seeds of few examples each: after ten, hypothesis repeats and changes those that it had, which are long.
 SEEDS = range(5)
@@ -127,7 +128,7 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.driver = driver
         self.clock = Clock()
-        self.model = ModelQueue(driver.alias, goes_on_behind=driver.is_shared)
+        self.model = ModelQueue(driver.alias, goes_on_behind=driver.supports_transactions)
         self.ids: dict[str, UUID] = {}
         self.reservations: dict[str, Reservation] = {}
         self.only_time_passed = False
@@ -478,6 +479,9 @@ def test_a_driver_does_what_the_model_does(driver: Driver, start: int) -> None:
         if driver.supports_transactions:
             for table in (Job, FailedJob):
                 table.objects.using(driver.database).all().delete()
+            return QueueMachine(driver)
+        if driver.is_shared:
+            wipe(driver)
             return QueueMachine(driver)
         return QueueMachine(type(driver)(driver.alias, {}))
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -15,11 +16,12 @@ from django.test import Client
 from django_jobqueue.admin import choices
 from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.jobs.records import AttemptHistory, AttemptRecord
-from django_jobqueue.models import FailedJob, Job
+from django_jobqueue.models import FailedJob, Job, Worker
 
 LIST = "/admin/django_jobqueue/failedjob/"
 JOBS = "/admin/django_jobqueue/job/"
-VIEW = ("view_job", "view_failedjob")
+WORKERS = "/admin/django_jobqueue/worker/"
+VIEW = ("view_job", "view_failedjob", "view_worker")
 OPERATE = (*VIEW, "view_payload_job", "retry_failedjob", "delete_failedjob")
 MOST_QUERIES = 8
 
@@ -87,6 +89,22 @@ def waiting_job(name: str = "edges.succeed", **changes: Any) -> Job:
         "created_at": now,
     }
     return Job.objects.create(**{**values, **changes})
+
+
+def working(**changes: Any) -> Worker:
+    now = datetime.now(UTC)
+    values = {
+        "id": uuid4(),
+        "name": "web-1",
+        "host": "web-1",
+        "pid": 4711,
+        "queues": "high,default",
+        "workers": 4,
+        "version": "0.1.0",
+        "started_at": now,
+        "heartbeat_at": now,
+    }
+    return Worker.objects.create(**{**values, **changes})
 
 
 def history(*, count: int = 3, **changes: Any) -> str:

@@ -111,4 +111,4 @@ def test_every_page_takes_few_queries_and_no_payload(
         with django_assert_max_num_queries(MOST_QUERIES):
             text(viewer.get(where))
     deferred = viewer.get(JOBS).context["cl"].result_list[0].get_deferred_fields()
-    assert deferred == {"payload", "errors", "metadata", "masked"}
+    assert deferred == {"payload", "errors", "metadata", "masked", "flow"}

@@ -13,14 +13,33 @@ from django.urls import reverse
 
 from django_jobqueue.admin.failed_jobs import FailedJobAdmin
 from django_jobqueue.admin.jobs import JobAdmin
-from django_jobqueue.models import FailedJob, Job
+from django_jobqueue.admin.workers import WorkerAdmin
+from django_jobqueue.models import FailedJob, Job, Worker
 from tests.edges.commands import dead_letter
-from tests.edges.pages import JOBS, LIST, OPERATE, VIEW, history, job_page, page, person, text, told, waiting_job
+from tests.edges.pages import (
+    JOBS,
+    LIST,
+    OPERATE,
+    VIEW,
+    WORKERS,
+    history,
+    job_page,
+    page,
+    person,
+    text,
+    told,
+    waiting_job,
+    working,
+)
 from tests.edges.pages import _fresh_choices as _fresh_choices
 
 pytestmark = pytest.mark.django_db
 
-MODELS = {"failedjob": FailedJobAdmin(FailedJob, admin.site), "job": JobAdmin(Job, admin.site)}
+MODELS = {
+    "failedjob": FailedJobAdmin(FailedJob, admin.site),
+    "job": JobAdmin(Job, admin.site),
+    "worker": WorkerAdmin(Worker, admin.site),
+}
 ADDRESSES = [
     (model, pattern.name)
     for model, model_admin in MODELS.items()
@@ -40,18 +59,20 @@ def waiting() -> Job:
     return waiting_job()
 
 
-def everything() -> tuple[Any, ...]:
-    return tuple(FailedJob.objects.order_by("pk").values_list()), tuple(Job.objects.order_by("pk").values_list())
+def everything() -> list[Any]:
+    return [tuple(model.objects.order_by("pk").values_list()) for model in (FailedJob, Job, Worker)]
 
 
 def address(model: str, name: str, letter: FailedJob, waiting: Job) -> str:
-    takes_none = name.endswith(("_add", "_changelist"))
-    return reverse(f"admin:{name}", args=[] if takes_none else [letter.pk if model == "failedjob" else waiting.pk])
+    rows = {"failedjob": letter, "job": waiting, "worker": Worker.objects.first() or working()}
+    return reverse(f"admin:{name}", args=[] if name.endswith(("_add", "_changelist")) else [rows[model].pk])
 
 
 def test_the_addresses_are_those_that_are_meant() -> None:
     stock = {"add", "changelist", "history", "delete", "change"}
-    assert {name for model, name in ADDRESSES if model == "job"} == {f"django_jobqueue_job_{name}" for name in stock}
+    for plain in ("job", "worker"):
+        found = {name for model, name in ADDRESSES if model == plain}
+        assert found == {f"django_jobqueue_{plain}_{name}" for name in stock}
     assert {name for model, name in ADDRESSES if model == "failedjob"} == {
         f"django_jobqueue_failedjob_{name}" for name in {*stock, "retry", "forget"}
     }
@@ -63,8 +84,8 @@ def test_who_may_only_look_changes_nothing_at_any_address(
     letter: FailedJob, waiting: Job, model: str, name: str, method: str
 ) -> None:
     client = person(*VIEW, "view_payload_job")
-    before = everything()
     where = address(model, name, letter, waiting)
+    before = everything()
     data = {"post": "yes", "action": "retry_selected", "_selected_action": [letter.pk], "queue": "other", "_save": "1"}
     answer = getattr(client, method)(where, data if method in {"get", "post"} else b"", **_content_type(method))
     assert answer.status_code < 500
@@ -78,7 +99,7 @@ def _content_type(method: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("across", ["0", "1"])
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("where", [LIST, JOBS])
+@pytest.mark.parametrize("where", [LIST, JOBS, WORKERS])
 def test_who_may_only_look_runs_no_action(
     letter: FailedJob, waiting: Job, where: str, action: str, across: str
 ) -> None:
@@ -130,7 +151,7 @@ def test_nobody_uses_djangos_own_pages_for_changing_rows(letter: FailedJob, wait
     user = User.objects.create_superuser("root")
     client = Client()
     client.force_login(user)
-    for model in ("failedjob", "job"):
+    for model in MODELS:
         where = address(model, f"django_jobqueue_{model}_{name}", letter, waiting)
         assert client.get(where).status_code == 403
         assert client.post(where, {"post": "yes"}).status_code == 403
@@ -161,7 +182,15 @@ def test_without_a_login_there_is_only_the_login(letter: FailedJob, waiting: Job
 
 def test_no_permission_no_page(letter: FailedJob, waiting: Job) -> None:
     client = person()
-    for where in (LIST, JOBS, page(letter), job_page(waiting), page(letter, "history")):
+    for where in (
+        LIST,
+        JOBS,
+        WORKERS,
+        f"{WORKERS}{working().pk}/change/",
+        page(letter),
+        job_page(waiting),
+        page(letter, "history"),
+    ):
         assert client.get(where).status_code == 403
     assert client.get("/admin/django_jobqueue/").status_code == 404
 

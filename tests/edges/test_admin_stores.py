@@ -17,7 +17,7 @@ from django.db import connection, connections
 
 import django_jobqueue
 from django_jobqueue.admin import register
-from django_jobqueue.models import FailedJob, Job
+from django_jobqueue.models import BatchMember, FailedJob, Job
 from tests.edges.commands import dead_letter, dead_letter_values
 from tests.edges.pages import JOBS, LIST, OPERATE, job_page, page, person, rows, text, told, waiting_job
 from tests.edges.pages import _fresh_choices as _fresh_choices
@@ -34,8 +34,8 @@ def queue_alias(db: None, settings: Any, tmp_path: Path) -> Iterator[str]:
         pytest.skip("a second database is made of a file")
     with database_alias("queue", NAME=str(tmp_path / "queue.sqlite3")) as alias:
         with alias.schema_editor() as editor:
-            editor.create_model(FailedJob)
-            editor.create_model(Job)
+            for model in (FailedJob, Job, BatchMember):
+                editor.create_model(model)
         settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "database", "DATABASE": "queue"}}}
         yield "queue"
 
@@ -148,7 +148,11 @@ REGISTERED = """
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("jobqueue", "found"),
-    [("{}", "['FailedJob', 'Job']"), ("{'ADMIN': False}", "[]"), ("{'TYPO': 1}", "['FailedJob', 'Job']")],
+    [
+        ("{}", "['FailedJob', 'Job', 'Worker']"),
+        ("{'ADMIN': False}", "[]"),
+        ("{'TYPO': 1}", "['FailedJob', 'Job', 'Worker']"),
+    ],
 )
 def test_the_setting_decides_about_the_default_site(jobqueue: str, found: str) -> None:
     assert script(str([*WITH_ADMIN, "django_jobqueue"]), jobqueue, REGISTERED) == found

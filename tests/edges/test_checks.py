@@ -135,6 +135,26 @@ def test_a_handler_that_a_job_module_imports_is_found(hidden: Any, how: str, mon
     assert found() == []
 
 
+# Timeouts
+
+
+def test_workers_in_a_web_server_cannot_end_every_job(settings: Any) -> None:
+    settings.DEBUG = False
+    settings.JOBQUEUE = {"EMBEDDED_WORKERS": 2}
+    (message,) = found()
+    assert message.id == "django_jobqueue.W008"
+    assert "computes in C" in message.msg
+    settings.DEBUG = True
+    assert ids() == []
+
+
+@pytest.mark.parametrize("workers", [None, 0])
+def test_without_workers_in_the_web_server_there_is_nothing_to_end(settings: Any, workers: int | None) -> None:
+    settings.DEBUG = False
+    settings.JOBQUEUE = {"EMBEDDED_WORKERS": workers}
+    assert ids() == []
+
+
 # Databases
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import uuid4
+
 import pytest
 
 from django_jobqueue import using
-from django_jobqueue.models import Job
+from django_jobqueue.models import Job, StoreNow, Worker
 from tests.edges.commands import dead_letter, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -74,3 +77,65 @@ def test_without_jobs_it_says_so() -> None:
 @pytest.mark.parametrize("queue", ["a,,b", "*,a", " "])
 def test_what_is_no_queue_is_a_usage_error(queue: str) -> None:
     assert run("queue_stats", "--queue", queue).code == 2
+
+
+# Workers
+
+
+def a_worker(silent_for: float = 0, **changes: Any) -> Worker:
+    values = {
+        "id": uuid4(),
+        "name": "web-1",
+        "host": "web-1",
+        "pid": 4711,
+        "queues": "high,default",
+        "workers": 4,
+        "version": "0.1.0",
+        "processed": 1200,
+        "memory": 50 * 1024 * 1024,
+        "started_at": StoreNow(-3_600_000_000),
+        "heartbeat_at": StoreNow(-round(silent_for * SECOND)),
+    }
+    return Worker.objects.create(**{**values, **changes})
+
+
+def test_workers_are_shown_by_the_age_of_their_heartbeat() -> None:
+    a_worker()
+    a_worker(silent_for=40, name="web-2")
+    a_worker(silent_for=600, name="web-3", queues="*")
+    header, *rows = (line.split("\t") for line in run("queue_stats", "--workers").lines)
+    shown = [dict(zip(header, row, strict=True)) for row in rows]
+    assert [(row["name"], row["state"], row["queues"]) for row in shown] == [
+        ("web-1", "alive", "high,default"),
+        ("web-2", "late", "high,default"),
+        ("web-3", "lost", "*"),
+    ]
+
+
+def test_for_programs_there_is_an_object_for_each_worker() -> None:
+    worker = a_worker()
+    (shown,) = run("queue_stats", "--workers", "--json").records
+    assert (shown["id"], shown["pid"], shown["queues"]) == (str(worker.id), 4711, ["high", "default"])
+    assert (shown["processed"], shown["failed"], shown["is_embedded"]) == (1200, 0, False)
+    assert shown["heartbeat_at"].endswith("Z")
+
+
+def test_on_a_terminal_workers_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    a_worker(name="web\x1b[31m", silent_for=600)
+    title, row = run("queue_stats", "--workers", terminal=True, no_color=True).lines
+    assert title.split()[:3] == ["NAME", "PID", "STATE"]
+    assert "\x1b" not in row
+    assert row.split()[1:12] == ["4711", "lost", "10", "min", "ago", "high,default", "4", "1,200", "0", "0", "0"]
+    assert "50 MB" in row
+
+
+def test_without_workers_it_says_so() -> None:
+    assert run("queue_stats", "--workers", terminal=True).out == "No workers.\n"
+    assert run("queue_stats", "--workers", "--json").out == ""
+
+
+def test_two_connections_on_one_database_show_a_worker_once(settings: Any) -> None:
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "database"}, "again": {"DRIVER": "database"}}}
+    a_worker()
+    assert len(run("queue_stats", "--workers", "--json").records) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import re
 import signal
 import sys
@@ -12,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +28,10 @@ from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.jobs.records import NewJob
 from django_jobqueue.management.commands import queue_work
 from django_jobqueue.models import FailedJob, Job
-from tests.edges.commands import fail, leave, run, succeed
+from django_jobqueue.running import notes
+from django_jobqueue.running.options import WorkerOptions
+from tests.edges.commands import Terminal, fail, leave, run, succeed
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -189,6 +194,11 @@ def test_it_runs_inside_a_transaction_of_the_caller() -> None:
         ("queue", ["a", "*"]),
         ("queue", ""),
         ("queue", "q" * 101),
+        ("name", ""),
+        ("name", "web\n1"),
+        ("name", "w" * 81),
+        ("health_file", "/"),
+        ("health_file", "/absent/folder/health"),
     ],
 )
 def test_a_value_that_cannot_work_is_a_usage_error_that_names_it(option: str, value: Any) -> None:
@@ -210,11 +220,92 @@ def test_a_value_that_cannot_work_is_a_usage_error_that_names_it(option: str, va
 )
 def test_backoff_is_a_number_or_several(given: Any, expected: Any) -> None:
     options = dict.fromkeys(
-        ("queue", "connection", "workers", "max_jobs", "max_time", "memory", "sleep", "grace", "max_attempts")
+        ("queue", "connection", "workers", "max_jobs", "max_time", "memory", "sleep", "grace", "max_attempts", "name")
     )
     parsed = queue_work.worker_options({**options, "once": False, "stop_when_empty": False, "backoff": given})
     assert parsed.backoff == expected
     assert (parsed.workers, parsed.grace, parsed.queues, parsed.max_jobs) == (1, 30, ("*",), None)
+
+
+@pytest.mark.parametrize(
+    "options", [{"noreload": True}, {"once": True}, {"stop_when_empty": True}, {"max_jobs": 5}, {"memory": 100}]
+)
+def test_reloading_contradicts_what_comes_to_an_end(options: dict[str, Any]) -> None:
+    ran = run("queue_work", reload=True, **options)
+    assert ran.code == 2
+    assert "--reload" in ran.error
+
+
+def test_reloading_is_for_the_command_line() -> None:
+    ran = run("queue_work", reload=True)
+    assert ran.code == 1
+    assert "command line only" in ran.error
+
+
+@pytest.mark.parametrize(
+    ("debug", "terminal", "given", "expected"),
+    [
+        (True, True, {}, True),
+        (False, True, {}, False),
+        (True, False, {}, False),
+        (True, True, {"noreload": True}, False),
+        (True, True, {"once": True}, False),
+        (True, True, {"noreload": True, "once": True}, False),
+        (True, True, {"supervised": "notes"}, False),
+        (False, False, {"reload": True}, True),
+    ],
+)
+def test_on_a_terminal_in_development_it_reloads(
+    settings: Any, debug: bool, terminal: bool, given: dict[str, Any], expected: bool
+) -> None:
+    settings.DEBUG = debug
+    command = queue_work.Command(stdout=Terminal() if terminal else StringIO())
+    command.owns_process = True
+    nothing = dict.fromkeys(("once", "reload", "noreload", "supervised"))
+    assert command.reloads({**nothing, **given}, WorkerOptions()) is expected
+
+
+@pytest.mark.parametrize("options", [{"stop_when_empty": True}, {"max_jobs": 1}, {"max_time": 60}, {"memory": 9}])
+def test_what_comes_to_an_end_is_not_started_again(settings: Any, options: dict[str, Any]) -> None:
+    settings.DEBUG = True
+    command = queue_work.Command(stdout=Terminal())
+    command.owns_process = True
+    nothing = dict.fromkeys(("once", "reload", "noreload", "supervised"))
+    assert command.reloads(nothing, WorkerOptions(**options)) is False
+
+
+def test_under_a_supervisor_of_another_release_it_does_nothing_but_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as release:
+        release.setattr(notes, "__version__", "0.0.1")
+        made = notes.Notes.create(tmp_path / "notes", 1)
+    dispatch(succeed)
+    ran = run("queue_work", supervised=str(tmp_path / "notes"))
+    assert (ran.code, ran.out) == (0, "")
+    assert made.found_another_release
+    assert left() == {"ready": 1}
+
+
+def test_a_name_stands_for_the_host() -> None:
+    dispatch(leave)
+    records = {record["event"]: record for record in work(json=True, name="mailer").records}
+    assert records["pool_started"]["worker"] == f"mailer:{os.getpid()}"
+    assert records["worker_started"]["worker"].startswith(f"mailer:{os.getpid()}:")
+    assert '"worker":"mailer:' in FailedJob.objects.get().errors.replace(" ", "")
+
+
+def test_a_health_file_is_there_while_it_works_and_gone_at_the_end(tmp_path: Path, register: Any) -> None:
+    file = tmp_path / "health"
+
+    @register(name="tests.look_for_health")
+    def look_for_health() -> None:
+        wait_until(file.exists, "a heartbeat was stored, and the loop is at a job")
+
+    look_for_health.dispatch()
+    assert work(health_file=str(file)).code == 0
+    assert FailedJob.objects.count() == 0
+    assert not file.exists()
 
 
 def test_wrong_settings_are_one_line(settings: Any) -> None:
@@ -465,6 +556,12 @@ def test_a_logger_that_dictconfig_has_disabled_prints_anyway(logger: logging.Log
     dispatch(succeed)
     assert "event=job_processed" in work().out
     assert logger.disabled
+
+
+def test_it_says_which_timeouts_cannot_be_enforced() -> None:
+    assert "Without --processes no timeout ends a job that waits without an end" in work(workers=2).err
+    assert work(workers=1).err == ""
+    assert work(workers=2, verbosity=0).err == ""
 
 
 # What it leaves behind

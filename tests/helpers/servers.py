@@ -1,10 +1,10 @@
-"""Database servers of one's own, which a test may stop, kill and start again; where there are none, it is skipped."""
+"""Servers of one's own, which a test may stop, kill and start again; where there are none, it is skipped."""
 
 from __future__ import annotations
 
 import pytest
 
-from lab.servers import MariaDB, PostgreSQL, Server
+from lab.servers import MariaDB, PostgreSQL, Redis, Server
 from tests.conftest import REQUIRE_SERVICES
 
 DATABASE = "jobqueue"
@@ -29,3 +29,9 @@ def private_mariadb() -> Server:
     if not MariaDB.is_installed():
         missing("MariaDB (mariadb-install-db, mariadbd)")
     return MariaDB()
+
+
+def private_redis() -> Redis:
+    if not Redis.is_installed():
+        missing("Redis (redis-server, or valkey-server)")
+    return Redis()

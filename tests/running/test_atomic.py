@@ -13,9 +13,10 @@ from django.db import IntegrityError, connection, transaction
 
 from django_jobqueue import JobContext, get_job
 from django_jobqueue.drivers import Driver
+from django_jobqueue.exceptions import InvalidOption
 from django_jobqueue.models import FailedJob, Job
 from django_jobqueue.running.worker import Worker
-from tests.drivers.contract import Clock, at_once
+from tests.drivers.contract import Clock, at_once, new
 from tests.helpers.errors import ERRORS, Load
 from tests.helpers.listening import Heard
 
@@ -368,9 +369,12 @@ def test_an_atomic_job_on_a_store_without_transactions_fails_with_the_cure(
     def work() -> None:
         raise AssertionError
 
-    job_id = work.dispatch().id
+    with pytest.raises(InvalidOption, match="atomic=True"):
+        work.dispatch()
+    stored = new("tests.work", max_attempts=1)  # before the handler became atomic
+    memory.push([stored])
     worker.work_once(now=clock.now)
-    job = get_job(job_id)
+    job = get_job(stored.id)
     assert job is not None
     assert (job.state, job.errors[0].exception_class) == ("failed", "django_jobqueue.exceptions.InvalidConnection")
     assert "atomic=True" in job.errors[0].message

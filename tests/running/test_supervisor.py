@@ -14,7 +14,9 @@ import pytest
 from django_jobqueue import get_job
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.jobs.records import Reservation, ReserveLimit
-from django_jobqueue.running import recovering, supervisor
+from django_jobqueue.jobs.workers import LATE_SECONDS
+from django_jobqueue.running import notes, recovering, supervisor
+from django_jobqueue.running.health import HealthFile
 from django_jobqueue.running.notes import Notes
 from django_jobqueue.running.options import WorkerOptions, WorkerStats
 from django_jobqueue.running.recovering import InHand, Recovery
@@ -34,6 +36,7 @@ class Played:
 
     def __init__(self, notes_path: Path, workers: int) -> None:
         self.notes = Notes.create(notes_path, workers)
+        self.path = notes_path
         self.pid = 7
         self.code: int | None = None
         self.late: list[Any] = []
@@ -159,6 +162,26 @@ def test_it_ends_when_every_process_has_found_nothing(make_stage: Any) -> None:
     assert len(stage.played) == 2
 
 
+def test_another_release_under_a_supervisor_ends_it(
+    make_stage: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What keeps it running starts one of the new release; its processes stop as after a SIGTERM."""
+    stage = make_stage(processes=2)
+    stage.look()
+    first, second = stage.played
+    with monkeypatch.context() as release:
+        release.setattr(notes, "__version__", "99.0")
+        assert Notes.are_outdated(first.path)
+    first.end(0)
+    stage.look()
+    stage.look()
+    assert second.heard == [(0, False)]
+    second.end(0)
+    assert stage.look()
+    assert len(stage.played) == 2
+    assert [record.event for record in caplog.records if record.levelname == "WARNING"] == ["supervisor_outdated"]
+
+
 # Stopping
 
 
@@ -193,6 +216,35 @@ def test_without_an_end_of_the_grace_time_nothing_is_killed(make_stage: Any) -> 
     stage.stopping.ask("SIGTERM", 15)
     stage.look(100_000)
     assert stage.played[0].code is None
+
+
+# Health
+
+
+def test_the_health_file_is_touched_while_every_process_is_well(
+    make_stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make_stage(processes=2)
+    file = tmp_path / "health"
+    stage.supervisor._health = HealthFile(file)
+    monkeypatch.setattr(notes, "time", SimpleNamespace(monotonic=lambda: stage.now))
+    stage.look()
+    first, second = stage.played
+    first.notes.say_well()
+    stage.look(1)
+    assert not file.exists(), "one has said nothing yet"
+    second.notes.say_well()
+    stage.look(1)
+    assert file.exists()
+    file.unlink()
+    stage.look(LATE_SECONDS)
+    second.notes.say_well()
+    stage.look(1)
+    assert not file.exists(), "one has been silent for long"
+    first.notes.say_well()
+    first.end(0)
+    stage.look(1)
+    assert not file.exists(), "one has ended, and the next has said nothing yet"
 
 
 # What a dead process held
@@ -279,13 +331,13 @@ def test_what_a_dead_process_held_is_given_back_when_the_store_is_back(
 
     ids = [work.dispatch().id for _ in range(2)]
     first, _ = reserve(2)
-    notes = Notes.create(tmp_path / "notes", 1)
-    page = notes.page()
+    written = Notes.create(tmp_path / "notes", 1)
+    page = written.page()
     page.introduce(WORKER)
     page.note(first, None)
     store.go_down()
     recovery = Recovery(WorkerOptions(sleep=0.01, error_backoff_cap=0.02), [store])
-    recovery.recover(notes.identities(), [InHand(noted) for noted in notes.in_hand()])
+    recovery.recover(written.identities(), [InHand(noted) for noted in written.in_hand()])
     wait_until(lambda: store.calls["release_worker"] > 3, "it tries again")
     assert [state(job_id) for job_id in ids] == [("reserved", 1), ("reserved", 1)]
     store.come_back()
@@ -344,6 +396,12 @@ def test_a_supervisor_reads_what_a_process_notes(tmp_path: Path, job: Reservatio
     assert read.in_hand() == []
     written.report(WorkerStats(1, 2, 3, 4), is_over=True)
     assert (read.stats, read.is_over) == (WorkerStats(1, 2, 3, 4), True)
+
+
+def test_notes_of_the_same_release_are_not_outdated(tmp_path: Path) -> None:
+    made = Notes.create(tmp_path / "notes", 1)
+    assert not Notes.are_outdated(tmp_path / "notes")
+    assert not made.found_another_release
 
 
 def test_a_note_that_was_being_written_is_none(tmp_path: Path, job: Reservation) -> None:

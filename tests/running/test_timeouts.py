@@ -380,6 +380,24 @@ def test_without_alarms_the_main_thread_is_reached_as_any_other(
     assert make_worker(stop_when_empty=True).run() == WorkerStats(failed=1)
 
 
+@pytest.mark.parametrize(
+    ("alarm", "reaches", "threads", "told"),
+    [
+        (True, True, False, None),
+        (True, True, True, "computes in C"),
+        (False, True, False, "computes in C"),
+        (True, False, True, "not async"),
+    ],
+)
+def test_what_a_timeout_does_not_end_is_known(
+    monkeypatch: pytest.MonkeyPatch, alarm: bool, reaches: bool, threads: bool, told: str | None
+) -> None:
+    monkeypatch.setattr(timeouts, "_HAS_ALARM", alarm)
+    monkeypatch.setattr(timeouts, "_REACHES_THREADS", reaches)
+    jobs = timeouts.unreached(in_threads=threads)
+    assert jobs is None if told is None else told in str(jobs)
+
+
 def test_what_nothing_reaches_is_said_once_without_a_supervisor(
     memory: Driver,
     register: Register,

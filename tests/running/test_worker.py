@@ -205,6 +205,21 @@ def test_an_idle_worker_waits_about_its_poll_interval(
     assert all(6.9 <= pause <= 10 for pause in pauses)
 
 
+def test_a_worker_that_polling_gave_a_job_looks_again_soon_and_backs_off(
+    driver: Driver, make_worker: Make, simulation: Simulation, done: list[Any]
+) -> None:
+    def dispatch_late(number: int) -> None:
+        if number == 3:
+            note("a")
+
+    simulation.run(make_worker(sleep=1), waits=12, on_wait=dispatch_late)
+    pauses = [pause for pause in simulation.pauses if pause is not None]
+    assert done == ["a"]
+    assert all(0.69 <= pause <= 1 for pause in pauses[:3])
+    for pause, longest in zip(pauses[3:], (0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1, 1, 1), strict=True):
+        assert 0.69 * longest <= pause <= longest
+
+
 @pytest.mark.parametrize(("queues", "each"), [(("*",), 1), (("a", "b"), 6)])
 def test_an_idle_worker_asks_little(
     database: Driver, make_worker: Make, simulation: Simulation, queues: tuple[str, ...], each: int

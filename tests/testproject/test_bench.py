@@ -9,6 +9,7 @@ import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.conf import settings as django_settings
@@ -233,6 +234,33 @@ def test_a_small_run_verifies_every_job_and_writes_what_the_report_documents(tmp
     assert found["options"]["jobs"] == 200
     assert set(found["profile"]) == {"jobs", "rate", "overhead", "groups", "functions"}
     assert table(found) in done.stdout
+
+
+@pytest.mark.redis
+@pytest.mark.process
+@pytest.mark.django_db(transaction=True)
+def test_a_small_run_on_redis_verifies_every_job(settings: Any) -> None:
+    pytest.importorskip("django_redis", reason="django-redis is not installed")
+    environment = {
+        "PYTHONPATH": str(Path(django_jobqueue.__file__).parent.parent),
+        "DJANGO_SETTINGS_MODULE": "testproject.settings",
+    }
+    out = StringIO()
+    prefixed = {**settings.REDIS_CONNECTION, "PREFIX": f"test-{os.getpid()}:"}
+    settings.REDIS_CONNECTION = prefixed
+    with mock.patch.dict(os.environ, {**environment, "JOBQUEUE_REDIS_PREFIX": prefixed["PREFIX"]}):
+        call_command(
+            "bench", store="redis", jobs=50, only=["dispatch-many", "drain"], json="-", stdout=out, stderr=StringIO()
+        )
+    found = json.loads(out.getvalue())
+    assert (found["verified"], found["store"]["vendor"]) == (True, "redis")
+    assert {"dispatch-many.raw", "drain.raw", "drain.raw-like", "drain.1"} <= {each["key"] for each in found["figures"]}
+
+
+def test_only_a_database_is_profiled(settings: Any) -> None:
+    pytest.importorskip("django_redis", reason="django-redis is not installed")
+    with pytest.raises(CommandError, match="--profile"):
+        call_command("bench", store="redis", profile=True, stdout=StringIO(), stderr=StringIO())
 
 
 @pytest.mark.django_db

@@ -482,6 +482,7 @@ def test_a_transaction_that_was_stored_in_part_is_split(story: Story) -> None:
     story.dispatch("a", "b", outcome="unknown")
     story.whole("a")
     assert story.rules() == [("split", "a")]
+    assert story.rules(joins_transactions=False) == []
 
 
 def test_a_producer_that_never_heard_of_an_end_does_not_know_it(story: Story) -> None:

@@ -54,6 +54,7 @@ def test_values_are_taken_in_every_form() -> None:
             "PAYLOAD_LIMIT": 1000,
             "EMBEDDED_WORKERS": 0,
             "MASK": ("pin",),
+            "PRUNE": {"FAILED": timedelta(days=90)},
             "ADMIN": False,
         }
     )
@@ -66,6 +67,7 @@ def test_values_are_taken_in_every_form() -> None:
     assert settings.max_attempts == 1
     assert settings.backoff == (10.0, 60.0)
     assert settings.timeout is None
+    assert settings.prune == {"FAILED": 90 * 86_400.0, "WORKERS": 3600.0}
     assert (settings.retry_after, settings.poll_interval) == (300.0, 1.0)
     assert settings.queue_error_backoff_cap == 5.5
     assert (settings.settle, settings.after_commit) == ("each", "queue")
@@ -123,6 +125,10 @@ def test_an_empty_backoff_is_the_default_one() -> None:  # F52
         ("EMBEDDED_WORKERS", True),
         ("EMBEDDED_WORKERS", False),
         ("MASK", "password"),
+        ("PRUNE", None),
+        ("PRUNE", {"failed": 5}),
+        ("PRUNE", {"FAILED": 0}),
+        ("PRUNE", {"WORKERS": "1h"}),
         ("ADMIN", 1),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from datetime import timedelta
 from types import FunctionType
 from typing import Any
@@ -228,6 +229,34 @@ def test_a_call_that_the_handler_cannot_take_is_refused(args: list[Any], kwargs:
     assert "'mail.send'" in str(caught.value)
     assert "copies" in str(caught.value)  # the signature, as the cure
     definition.bind([1, "a"], {"copies": 2})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: None,
+        lambda a: None,
+        lambda a, b=1: None,
+        lambda a, /, b=1: None,
+        lambda *items: None,
+        lambda a, *items: None,
+        lambda a, *, b: None,
+        lambda a, *, b=1: None,
+        lambda a=1, **others: None,
+    ],
+)
+def test_a_call_is_refused_exactly_when_python_would(function: Any) -> None:
+    definition = define(functools.partial(function), {"name": "mail.send"})
+    for count in range(5):
+        for kwargs in ({}, {"b": 2}, {"c": 2}):
+            args = list(range(count))
+            try:
+                inspect.signature(function).bind(*args, **kwargs)
+            except TypeError:
+                with pytest.raises(InvalidPayload):
+                    definition.bind(args, kwargs)
+            else:
+                definition.bind(args, kwargs)
 
 
 def test_arguments_named_like_options_reach_the_handler() -> None:  # F42

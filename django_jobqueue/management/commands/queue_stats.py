@@ -1,4 +1,4 @@
-"""``queue_stats``: how much waits, runs and failed, queue by queue."""
+"""``queue_stats``: how much waits, runs and failed, queue by queue; and who works."""
 
 from __future__ import annotations
 
@@ -8,19 +8,39 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from ...jobs.errors import printable
+from ...jobs.workers import WorkerRecord
 from ...operations import queues
 from ...operations.queues import QueueStats
-from ..console import EVERY_QUEUE, Console, add_connection, add_json, check_store, duration, plain_errors, queue_list
+from ...operations.workers import workers
+from ..console import (
+    EVERY_QUEUE,
+    Console,
+    add_connection,
+    add_json,
+    check_store,
+    duration,
+    iso,
+    plain_errors,
+    queue_list,
+)
 
 COLUMNS = ("queue", "connection", "ready", "oldest", "scheduled", "reserved", "failed")
+WORKER_COLUMNS = ("name", "pid", "state", "queues", "workers", "processed", "released", "failed", "lost")
+MEGABYTE = 1024 * 1024
+# For programs these follow.
+MORE_WORKER_COLUMNS = ("memory", "version", "is_embedded", "host", "id", "started_at", "heartbeat_at")
 
 
 class Command(BaseCommand):
-    help = "Show how many jobs of each queue are ready, scheduled, reserved and failed, and how long the oldest waits."
+    help = (
+        "Show how many jobs of each queue are ready, scheduled, reserved and failed, and how long the oldest waits; or "
+        "the worker processes."
+    )
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--queue", "-q", action="append", metavar="NAME[,NAME]", help="only these queues")
+        parser.add_argument("--workers", action="store_true", help="show the worker processes instead of the queues")
         add_connection(parser)
         add_json(parser)
 
@@ -30,22 +50,31 @@ class Command(BaseCommand):
             names = queue_list(options["queue"])
         check_store(options["connection"])
         with plain_errors():
-            found = queues.stats(
-                connection=options["connection"], queues=None if not names or EVERY_QUEUE in names else names
+            if options["workers"]:
+                show_workers(console, workers(connection=options["connection"]))
+                return
+            show_queues(
+                console,
+                queues.stats(
+                    connection=options["connection"], queues=None if not names or EVERY_QUEUE in names else names
+                ),
             )
-        if console.is_json:
-            for one in found:
-                console.record(**dict(zip(COLUMNS, _values(one), strict=True)))
-        elif not console.is_terminal:
-            console.write("\t".join(COLUMNS))
-            for one in found:
-                console.write("\t".join("" if value is None else printable(str(value)) for value in _values(one)))
-        elif found:
-            console.table([title.upper() for title in COLUMNS], [_row(one) for one in found])
-        else:
-            console.write("No jobs.")
         for sentence in queues.slowdowns(connection=options["connection"]):
             self.stderr.write(printable(sentence))
+
+
+def show_queues(console: Console, found: list[QueueStats]) -> None:
+    if console.is_json:
+        for one in found:
+            console.record(**dict(zip(COLUMNS, _values(one), strict=True)))
+    elif not console.is_terminal:
+        console.write("\t".join(COLUMNS))
+        for one in found:
+            console.write("\t".join("" if value is None else printable(str(value)) for value in _values(one)))
+    elif found:
+        console.table([title.upper() for title in COLUMNS], [_row(one) for one in found])
+    else:
+        console.write("No jobs.")
 
 
 def _values(one: QueueStats) -> tuple[str | int | float | None, ...]:
@@ -63,4 +92,48 @@ def _row(one: QueueStats) -> list[str]:
         f"{ready:,}",
         waits,
         *(f"{number:,}" for number in others),
+    ]
+
+
+def show_workers(console: Console, found: list[WorkerRecord]) -> None:
+    if console.is_json:
+        for one in found:
+            console.record(**_worker_facts(one))
+    elif not console.is_terminal:
+        console.write("\t".join((*WORKER_COLUMNS, *MORE_WORKER_COLUMNS)))
+        for one in found:
+            console.write("\t".join(map(_cell, _worker_facts(one).values())))
+    elif found:
+        first, others = WORKER_COLUMNS[:3], WORKER_COLUMNS[3:]
+        titles = [title.upper() for title in (*first, "heard", *others, "memory", "version")]
+        console.table(titles, [_worker_row(one) for one in found])
+    else:
+        console.write("No workers.")
+
+
+def _worker_facts(one: WorkerRecord) -> dict[str, Any]:
+    facts = {column: getattr(one, column) for column in (*WORKER_COLUMNS, *MORE_WORKER_COLUMNS)}
+    moments = {column: iso(facts[column]) for column in ("started_at", "heartbeat_at")}
+    return {**facts, **moments, "id": str(one.id), "queues": list(one.queues)}
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(printable, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else printable(str(value))
+
+
+def _worker_row(one: WorkerRecord) -> list[str]:
+    counts = (one.workers, one.processed, one.released, one.failed, one.lost)
+    return [
+        printable(one.name),
+        str(one.pid),
+        one.state,
+        f"{duration(round(one.silence))} ago",
+        printable(",".join(one.queues)),
+        *(f"{number:,}" for number in counts),
+        "-" if one.memory is None else f"{one.memory // MEGABYTE:,} MB",
+        printable(one.version),
     ]

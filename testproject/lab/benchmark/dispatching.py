@@ -18,10 +18,8 @@ from django.db import connections
 from django.test.utils import override_settings
 
 from django_jobqueue.conf import Settings
-from django_jobqueue.models import Job
 
 from ..jobs import noop
-from . import rows
 from .figures import Figure
 from .session import Session
 from .stores import Unsupported
@@ -40,23 +38,22 @@ def dispatch(session: Session) -> Iterator[Figure]:
     """One by one, against a bare ``Job.objects.create()``."""
     turns = min(TURNS, session.jobs)
     size = max(1, session.jobs // ONE_BY_ONE_SHARE // turns)
-    manager = Job.objects.using(session.store.alias)
     target = session.bound(noop)
     ours = theirs = 0.0
     with session.tally(turns * size) as tally:
         for turn in range(turns):
             indexes = range(turn * size, (turn + 1) * size)
             ours += _seconds(partial(_for_each, indexes, target.dispatch))
-            theirs += _seconds(partial(_for_each, indexes, lambda index: manager.create(**rows.fields(index))))
+            theirs += _seconds(partial(_for_each, indexes, session.store.create))
         _run_all(session, tally)
         jobs = tally.size
-    yield Figure(key="dispatch.orm", label="ORM create() of a like row", value=jobs / theirs, jobs=jobs, unit="rows/s")
+    yield Figure(key="dispatch.orm", label=session.store.create_label, value=jobs / theirs, jobs=jobs, unit="rows/s")
     yield Figure(
         key="dispatch",
         label="dispatch, one by one",
         value=jobs / ours,
         jobs=jobs,
-        against="ORM create()",
+        against=session.store.create_label,
         limit=jobs / theirs,
     )
 
@@ -67,10 +64,10 @@ def dispatch_many(session: Session) -> Iterator[Figure]:
     with session.tally(jobs) as tally:
         ours = jobs / _seconds(lambda: session.fill(noop, jobs))
         _run_all(session, tally)
-    bulk = jobs / _seconds(lambda: _bulk_create(session, jobs))
+    bulk = jobs / _seconds(lambda: session.store.create_many(jobs))
     session.store.clean()
     raw = session.store.raw_insert(jobs)
-    yield Figure(key="dispatch-many.orm", label="ORM bulk_create() of like rows", value=bulk, jobs=jobs, unit="rows/s")
+    yield Figure(key="dispatch-many.orm", label=session.store.create_many_label, value=bulk, jobs=jobs, unit="rows/s")
     yield Figure(key="dispatch-many.raw", label="raw insert of like rows", value=raw, jobs=jobs, unit="rows/s")
     yield Figure(key="dispatch-many", label="dispatch_many", value=ours, jobs=jobs, against="raw insert", limit=raw)
     yield Figure(
@@ -78,7 +75,7 @@ def dispatch_many(session: Session) -> Iterator[Figure]:
         label="dispatch_many",
         value=ours,
         jobs=jobs,
-        against="bulk_create()",
+        against=session.store.create_many_label,
         limit=bulk,
     )
 
@@ -149,12 +146,6 @@ def _run_all(session: Session, tally: Tally) -> None:
 def _for_each(indexes: Iterable[int], work: Callable[[int], Any]) -> None:
     for index in indexes:
         work(index)
-
-
-def _bulk_create(session: Session, jobs: int) -> None:
-    Job.objects.using(session.store.alias).bulk_create(
-        [Job(**rows.fields(index)) for index in range(jobs)], batch_size=CHUNK
-    )
 
 
 def _seconds(work: Callable[[], Any], *, after: Barrier | None = None) -> float:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from .figures import Result
 
-POSTGRESQL, MYSQL, SQLITE = "postgresql", "mysql", "sqlite"
+POSTGRESQL, MYSQL, SQLITE, REDIS = "postgresql", "mysql", "sqlite", "redis"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A bound of a figure, or of its ratio; ``vendors`` are the databases that it is meant for."""
+    """A bound of a figure, or of its ratio; ``vendors`` are the stores that it is meant for."""
 
     key: str
     bound: float
@@ -35,6 +35,7 @@ TARGETS = (
     Target(key="dispatch-many", bound=50_000, is_of_ratio=False),
     Target(key="drain.1", bound=0.35, vendors=(POSTGRESQL, MYSQL)),
     Target(key="drain.1", bound=15_000, is_of_ratio=False, vendors=(SQLITE,)),
+    Target(key="drain.1", bound=0.2, vendors=(REDIS,)),
     Target(key="drain.2", bound=1.25),
     Target(key="drain.commits", bound=0.05, is_of_ratio=False, is_most=True),
     Target(key="each", bound=0.75),
@@ -43,6 +44,8 @@ TARGETS = (
     Target(key="one-ms", bound=0.85),
     Target(key="pickup.noop.p50", bound=3, is_of_ratio=False, is_most=True),
     Target(key="pickup.noop.p99", bound=5, is_of_ratio=False, is_most=True),
+    Target(key="pickup.noop.p50", bound=1.5, is_of_ratio=False, is_most=True, vendors=(REDIS,)),
+    Target(key="pickup.noop.p99", bound=2.5, is_of_ratio=False, is_most=True, vendors=(REDIS,)),
     Target(key="connections.notify", bound=0.85),
     Target(key="memory", bound=10, is_of_ratio=False, is_most=True),
 )

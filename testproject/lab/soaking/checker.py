@@ -30,12 +30,14 @@ class Rules:
     """What the checker must know of the soak.
 
     ``outage_after`` is for how long after a server is back its workers may still find their way. Where
-    ``stops_concern_all``, as on SQLite, a stopped process may hold the only write lock.
+    ``stops_concern_all``, as on SQLite, a stopped process may hold the only write lock. Unless a store
+    ``joins_transactions``, the jobs of one may be stored one by one after its commit.
     """
 
     retry_after: float
     outage_after: float = 3.0
     stops_concern_all: bool = False
+    joins_transactions: bool = True
 
 
 class Violation(NamedTuple):
@@ -64,7 +66,8 @@ def check(records: Iterable[Record], content: Content, rules: Rules) -> Verdict:
         for rule in CASE_RULES:
             found += rule(case)
         found += repeats(case, book, rules)
-    found += split(book)
+    if rules.joins_transactions:
+        found += split(book)
     found += ended(book)
     return Verdict(violations=found, book=book)
 

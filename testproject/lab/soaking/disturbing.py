@@ -5,6 +5,7 @@ Everything is told to the history with a begin not later, and an end not earlier
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from . import history
 from .history import Trouble
-from .processes import GRACE_SECONDS, Process, Processes, worker_command
+from .processes import CAN_SUPERVISE, GRACE_SECONDS, Process, Processes, worker_command
 from .stores import ALL_AT_ONCE, OUTAGES, OwnDatabase
 
 Disturbance: TypeAlias = Literal["worker", "server", "connection", "pause"]
@@ -34,8 +35,11 @@ OUTAGES_IN_RESERVATIONS = (0.0, 0.0, 0.4, 1.2)
 CLEAN_STOPS = 0.15
 LONG_TRANSACTION_SECONDS = 20.0
 COULD_NOT_START = 1
-# Every second worker process runs two loops.
+# Every second worker process runs two loops, and of four two are under a supervisor.
 THREADS = (1, 2)
+SUPERVISED = (False, False, True, True)
+# Where a worker has a supervisor, that is killed too, now and then.
+SUPERVISOR_KILLS = 0.2
 
 
 @dataclass(slots=True)
@@ -44,6 +48,7 @@ class Counts:
 
     kills: int = 0
     kills_of_all: int = 0
+    kills_of_supervisors: int = 0
     clean_stops: int = 0
     pauses: int = 0
     restarts: int = 0
@@ -124,7 +129,9 @@ class Disturber:
 
     def _start_worker(self, slot: int) -> None:
         threads = THREADS[slot % len(THREADS)]
-        self._slots[slot] = self._processes.start(worker_command(threads, self._longest))
+        supervised = CAN_SUPERVISE and SUPERVISED[slot % len(SUPERVISED)]
+        command = worker_command(threads, self._longest, supervised=supervised)
+        self._slots[slot] = self._processes.start(command, is_supervisor=supervised)
 
     def _look_after_workers(self) -> None:
         now = time.monotonic()
@@ -186,11 +193,26 @@ class Disturber:
         worker = self._slots[slot]
         if worker is None or worker.code is not None:
             return  # by itself, and noted soon
+        if worker.is_supervisor and self._random.random() >= SUPERVISOR_KILLS:
+            self._kill_child(worker)
+            return
+        self.counts.kills_of_supervisors += worker.is_supervisor
         begun = history.now()
         worker.kill()
         self.counts.kills += 1
         self._tell(Trouble("kill", worker.pid, begun, history.now()))
         self._vacate(slot)
+
+    def _kill_child(self, worker: Process) -> None:
+        """Its supervisor gives back what it held, and starts another."""
+        pid = worker.running_pid
+        if pid is None:
+            return
+        begun = history.now()
+        with suppress(OSError):  # one of them may have ended just now
+            worker.kill_child(pid)
+        self.counts.kills += 1
+        self._tell(Trouble("kill", pid, begun, history.now()))
 
     def _ask_to_end(self, worker: Process) -> None:
         """A clean stop costs nothing: no job is repeated for it."""
@@ -203,17 +225,20 @@ class Disturber:
     def _pause_worker(self) -> None:
         victims = self._victims()
         worker = self._slots[self._random.choice(victims)] if victims else None
-        if worker is None:
+        pid = None if worker is None else worker.running_pid
+        if worker is None or pid is None:
             return
-        worker.stopped_at = history.now()
-        worker.signal(signal.SIGSTOP)
+        worker.stopped_pid, worker.stopped_at = pid, history.now()
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
         worker.continue_at = time.monotonic() + self._retry_after + self._random.uniform(*PAST_RESERVATION)
 
     def _continue(self, worker: Process) -> None:
-        worker.signal(signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(worker.stopped_pid, signal.SIGCONT)
         worker.continue_at = None
         self.counts.pauses += 1
-        self._tell(Trouble("pause", worker.pid, worker.stopped_at, history.now()))
+        self._tell(Trouble("pause", worker.stopped_pid, worker.stopped_at, history.now()))
 
     # The store
 

@@ -23,14 +23,20 @@ MOST_COMMAND_SECONDS = 120
 BROKEN_LINES = ("A worker loop ended by itself", "The keeper of a worker failed", "cannot be stored")
 
 
-def worker_command(threads: int, longest: float) -> list[str]:
-    """The command line of a worker; ``longest`` seconds later it ends, though the soak was killed."""
-    return [
-        "queue_work",
-        f"--workers={threads}",
-        f"--grace={GRACE_SECONDS}",
-        f"--max-time={longest:.0f}",
-    ]
+# The processes of a supervisor are found there.
+CHILDREN = "/proc/{0}/task/{0}/children"
+CAN_SUPERVISE = Path(CHILDREN.format(os.getpid())).exists()
+MOST_DYING_SECONDS = 10.0
+
+
+def worker_command(threads: int, longest: float, *, supervised: bool) -> list[str]:
+    """The command line of a worker; though the soak was killed, it ends: by itself ``longest`` seconds later."""
+    options = [f"--workers={threads}", f"--grace={GRACE_SECONDS}"]
+    return (
+        ["soak_worker", *options, "--processes=1"]
+        if supervised
+        else ["queue_work", *options, f"--max-time={longest:.0f}"]
+    )
 
 
 def producer_command(number: int, rate: float) -> list[str]:
@@ -38,11 +44,16 @@ def producer_command(number: int, rate: float) -> list[str]:
 
 
 class Process:
-    """A command that runs; both of its outputs go to one file. ``continue_at`` is set while it is stopped."""
+    """A command that runs; both of its outputs go to one file. ``continue_at`` is set while it is stopped.
 
-    def __init__(self, popen: subprocess.Popen[bytes], output: Path) -> None:
+    Of a supervisor, it is its process that is stopped, by the id ``stopped_pid``.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], output: Path, *, is_supervisor: bool) -> None:
         self._popen = popen
         self._output = output
+        self.is_supervisor = is_supervisor
+        self.stopped_pid = 0
         self.stopped_at = 0.0
         self.continue_at: float | None = None
         self.is_ending = False
@@ -60,8 +71,26 @@ class Process:
     def is_stopped(self) -> bool:
         return self.continue_at is not None
 
+    @property
+    def running_pid(self) -> int | None:
+        """The process that runs jobs: this one, or a supervisor's; None while a supervisor has none."""
+        if not self.is_supervisor:
+            return self.pid
+        try:
+            found = Path(CHILDREN.format(self.pid)).read_text().split()
+        except OSError:
+            return None
+        return int(found[0]) if found else None
+
     def signal(self, number: signal.Signals) -> None:
         self._popen.send_signal(number)
+
+    def kill_child(self, pid: int) -> None:
+        """Kill a supervisor's process, and wait until it has seen that."""
+        os.kill(pid, signal.SIGKILL)
+        ends_at = time.monotonic() + MOST_DYING_SECONDS
+        while str(pid) in Path(CHILDREN.format(self.pid)).read_text().split() and time.monotonic() < ends_at:
+            time.sleep(0.01)
 
     def kill(self) -> None:
         self._popen.kill()
@@ -90,10 +119,12 @@ class Process:
 class Processes:
     """All processes of one soak; leaving the block ends those that are left."""
 
-    def __init__(self, folder: Path, database: Mapping[str, Any], retry_after: float) -> None:
+    def __init__(
+        self, folder: Path, database: Mapping[str, Any], retry_after: float, *, cache: Mapping[str, Any] | None = None
+    ) -> None:
         self.history = folder / "history"
         self._logs = folder / "logs"
-        self._settings = json.dumps({"database": database, "retry_after": retry_after})
+        self._settings = json.dumps({"database": database, "cache": cache, "retry_after": retry_after})
         self._started: list[Process] = []
         for made in (self.history, self._logs):
             made.mkdir(parents=True)
@@ -107,7 +138,7 @@ class Processes:
                 process.kill()
             process.close_input()
 
-    def start(self, command: Sequence[str]) -> Process:
+    def start(self, command: Sequence[str], *, is_supervisor: bool = False) -> Process:
         """Start a management command on the soak's database."""
         output = self._logs / f"{command[0]}-{len(self._started) + 1}.log"
         with output.open("wb") as file:
@@ -118,7 +149,7 @@ class Processes:
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
-        process = Process(popen, output)
+        process = Process(popen, output, is_supervisor=is_supervisor)
         self._started.append(process)
         return process
 

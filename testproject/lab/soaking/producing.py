@@ -12,16 +12,15 @@ from random import Random
 from threading import Event
 from typing import Any
 
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import connection, transaction
 
 from django_jobqueue import dispatch_many, using
 from django_jobqueue.conf import get_settings
-from django_jobqueue.models import Job as JobRow
+from django_jobqueue.drivers import connections
 
 from . import history
 from .kinds import KINDS
 
-OUTAGES = (DatabaseError, InterfaceError)
 QUEUES = ("soak-a", "soak-b", "soak-c")
 PRIORITIES = (0, 0, 0, 0, 5, -5)
 # A producer that is faster than the workers waits for them: a backlog would only make the end of the soak longer.
@@ -43,8 +42,10 @@ class Producer:
         self._random = Random()
         self._jobs = self._transactions = 0
         self._look_at = 0.0
-        self._kinds = list(KINDS)
-        self._weights = [kind.weight for kind in KINDS.values()]
+        self._driver = connections["default"]
+        kinds = {name: kind for name, kind in KINDS.items() if self._driver.supports_transactions or not kind.is_atomic}
+        self._kinds = list(kinds)
+        self._weights = [kind.weight for kind in kinds.values()]
 
     def run(self) -> None:
         """Produce until told to stop."""
@@ -57,8 +58,9 @@ class Producer:
             way = self._random.choices(list(WAYS), WAYS.values())[0]
             try:
                 way(self)
-            except OUTAGES:
+            except self._driver.outages:
                 connection.close()
+                self._driver.close()
                 self._stopping.wait(OUTAGE_PAUSE)
             ahead = self._jobs / self._rate - (time.monotonic() - begun - before)
             if ahead > 0:
@@ -140,9 +142,9 @@ class Producer:
         if time.monotonic() < self._look_at:
             return False
         try:
-            waiting = JobRow.objects.count()
-        except OUTAGES:
-            connection.close()
+            waiting = sum(size.waiting + size.reserved for size in self._driver.sizes().values())
+        except self._driver.outages:
+            self._driver.close()
             return False
         if waiting > max(LEAST_WAITING, MOST_SECONDS_WAITING * self._rate):
             return True

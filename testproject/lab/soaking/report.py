@@ -6,8 +6,8 @@ The JSON is one object:
 - ``options``: ``seconds``, ``kill``, ``workers``, ``rate``, ``retry_after``, ``seed``
 - ``jobs``: ``committed``, ``rolled_back``, ``unknown`` (nobody knows: the store was lost at the commit), ``finished``,
   ``dead_letters``, ``runs``
-- ``disturbances``: ``kills``, ``kills_of_all``, ``clean_stops``, ``pauses``, ``restarts``, ``cuts``,
-  ``long_transactions``
+- ``disturbances``: ``kills``, ``kills_of_all``, ``kills_of_supervisors``, ``clean_stops``, ``pauses``, ``restarts``,
+  ``cuts``, ``long_transactions``
 - ``repeats``: runs that were followed by another one though they had not failed
 - ``recovery``: ``rescued`` (from the kill of a worker until the last of its jobs was ready again), ``again`` (from the
   kill until a job that it had hit started again, behind all that was waiting) and ``server`` (from its answer to the
@@ -90,7 +90,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         f"unknown outcome; {jobs['runs']:,} runs, {jobs['finished']:,} finished, {jobs['dead_letters']:,} dead letters"
     )
     yield (
-        f"kills      {done['kills']} ({done['kills_of_all']} times of all workers), "
+        f"kills      {done['kills']} ({done['kills_of_all']} times of all workers, {done['kills_of_supervisors']} of "
+        f"supervisors), "
         f"and {done['clean_stops']} clean stops"
     )
     yield f"pauses     {done['pauses']}"

@@ -59,7 +59,7 @@ class Session:
         plan, database = self._plan, self._database
         database.create()
         try:
-            with Processes(self._folder, database.settings, plan.retry_after) as processes:
+            with Processes(self._folder, database.settings, plan.retry_after, cache=database.cache) as processes:
                 return self._soak(processes)
         finally:
             database.remove()
@@ -93,7 +93,11 @@ class Session:
         for process, line in processes.broken():
             history.write(Trouble("ended", process.pid, history.now(), history.now(), f"says: {line}"))
         self._say("checking")
-        rules = Rules(retry_after=plan.retry_after, stops_concern_all=database.stops_concern_all)
+        rules = Rules(
+            retry_after=plan.retry_after,
+            stops_concern_all=database.stops_concern_all,
+            joins_transactions=database.joins_transactions,
+        )
         verdict = check(history.read(processes.history), database.content(), rules)
         return Result(
             store=version,

@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError
 from django.db import connections as databases
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler
+from django.utils.module_loading import import_string
 
 from django_jobqueue.drivers import Driver
 from django_jobqueue.jobs.payloads import decode
@@ -37,6 +38,10 @@ class OwnDatabase(ABC):
     """``settings`` is the entry of DATABASES by which the soak's processes use it."""
 
     has_connections: ClassVar[bool] = True
+    #: Whether a dispatch is part of its caller's transaction.
+    joins_transactions: ClassVar[bool] = True
+    #: The entry of CACHES that holds the jobs, where rows do not.
+    cache: dict[str, Any] | None = None
     #: Whether a stopped process may hold what all others need.
     stops_concern_all: ClassVar[bool] = False
     server_class: ClassVar[type[servers.Server] | None] = None
@@ -113,8 +118,8 @@ class OwnDatabase(ABC):
         jobs = self.query("SELECT payload, format, state FROM django_jobqueue_job")
         letters = self.query("SELECT payload, format, attempts, exception_class FROM django_jobqueue_failedjob")
         return Content(
-            waiting=[Waiting(_key(*row[:2]), row[2]) for row in jobs],
-            dead_letters=[DeadLetter(_key(*row[:2]), *row[2:]) for row in letters],
+            waiting=[Waiting(key_of(*row[:2]), row[2]) for row in jobs],
+            dead_letters=[DeadLetter(key_of(*row[:2]), *row[2:]) for row in letters],
             effects=[Effect(*row) for row in self.query(f"SELECT job_key, token FROM {EFFECT_TABLE}")],
         )
 
@@ -260,17 +265,23 @@ class SQLite(OwnDatabase):
         cursor.execute("BEGIN")
 
 
+# By path: its client library need not be installed where it is not in use. Each keeps dead letters in one of STORES.
+OTHERS = {"Redis": "lab.soaking.redis.RedisQueue"}
 STORES = {"postgresql": PostgreSQL, "mysql": MySQL, "sqlite": SQLite}
 
 
 def own_database(driver: Driver, folder: Path, *, own_server: bool) -> OwnDatabase:
     """One like the database of a connection; raises Unsupported."""
-    if not driver.is_shared or driver.database is None or not driver.supports_transactions:
+    if not driver.is_shared or driver.database is None:
         raise Unsupported(f"soak cannot try the connection {driver.alias!r} ({type(driver).__name__}) yet")
     vendor = databases[driver.database].vendor
     if vendor not in STORES:
         raise Unsupported(f"soak cannot try {vendor}")
-    return STORES[vendor](databases[driver.database].settings_dict, folder, own_server=own_server)
+    configured = databases[driver.database].settings_dict
+    if driver.supports_transactions:
+        return STORES[vendor](configured, folder, own_server=own_server)
+    own_class: type[OwnDatabase] = import_string(OTHERS[driver.kind])
+    return own_class(STORES[vendor](configured, folder, own_server=False))  # type: ignore[call-arg, arg-type]
 
 
 def _refuse_existing(name: str, exists: bool) -> None:
@@ -281,6 +292,6 @@ def _refuse_existing(name: str, exists: bool) -> None:
         )
 
 
-def _key(payload: str, format: int) -> str:
+def key_of(payload: str, format: int) -> str:
     args, _ = decode(payload, format)
     return str(args[0])

@@ -1,6 +1,6 @@
-"""The database driver of a soak's workers: the package's own, which also tells the history of every reservation.
+"""The drivers of a soak's workers: the package's own, which also tell the history of every reservation.
 
-It writes what the store has answered, and asks nothing by itself: the checker needs to know who held what, and from
+They write what the store has answered, and ask nothing by themselves: the checker needs to know who held what, and from
 when to when, without trusting the rows.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
+from django_jobqueue.drivers import Driver
 from django_jobqueue.drivers.database import DatabaseDriver
 from django_jobqueue.jobs.payloads import decode
 from django_jobqueue.jobs.records import Complete, Fail, Rescued, Reservation, Reserved, ReserveLimit, Settlement
@@ -25,7 +26,9 @@ def token_of(job_id: UUID) -> str:
     return str(_reserved.tokens[job_id])
 
 
-class WatchedDriver(DatabaseDriver):
+class Watching(Driver):
+    """Before a driver in the order of classes."""
+
     def reserve(self, queue: str, worker: str, limit: ReserveLimit, **options: Any) -> Reserved:
         asked = history.now()
         reserved = super().reserve(queue, worker, limit, **options)
@@ -72,6 +75,10 @@ class WatchedDriver(DatabaseDriver):
         ]
         history.write(history.Settled(jobs, joined, asked, history.now()))
         return owned
+
+
+class WatchedDriver(Watching, DatabaseDriver):
+    """The database's."""
 
 
 def _how(settlement: Settlement) -> history.How:

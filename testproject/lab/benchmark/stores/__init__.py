@@ -14,14 +14,15 @@ STORES = {
     "postgresql": "lab.benchmark.stores.postgresql.PostgreSQL",
     "mysql": "lab.benchmark.stores.mysql.MySQL",
     "sqlite": "lab.benchmark.stores.sqlite.SQLite",
+    "Redis": "lab.benchmark.stores.redis.Redis",
 }
 
 
 def store_of(driver: Driver) -> Store:
     """Raises Unsupported for a store that cannot be measured."""
-    if not driver.is_shared or driver.database is None or not driver.supports_transactions:
+    if not driver.is_shared or driver.database is None:
         raise Unsupported(f"bench cannot measure the connection {driver.alias!r} ({type(driver).__name__}) yet.")
-    vendor = connections[driver.database].vendor
+    vendor = connections[driver.database].vendor if driver.supports_transactions else driver.kind
     if vendor not in STORES:
         raise Unsupported(f"bench cannot measure {vendor}.")
     store: Store = import_string(STORES[vendor])(driver)

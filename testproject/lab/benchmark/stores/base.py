@@ -36,10 +36,14 @@ class Unsupported(Exception):
 
 
 class Store(ABC):
-    """One database. ``commits_are_of`` says whose commits ``commits()`` counts."""
+    """What holds the jobs of one connection; ``alias`` is the database of its rows, or of its dead letters.
+
+    ``commits_are_of`` says whose commits ``commits()`` counts.
+    """
 
     commits_are_of: ClassVar[str] = ""
-    slim_columns: ClassVar[str]
+    create_label: ClassVar[str] = "ORM create() of a like row"
+    create_many_label: ClassVar[str] = "ORM bulk_create() of like rows"
 
     def __init__(self, driver: Driver) -> None:
         if driver.database is None:
@@ -48,38 +52,24 @@ class Store(ABC):
         self.alias = driver.database
 
     @property
-    def vendor(self) -> str:
-        return connections[self.alias].vendor
-
-    @property
-    def jobs(self) -> QuerySet[Job]:
-        """The rows of the bench."""
-        return Job.objects.using(self.alias).filter(queue__in=QUEUES)
+    @abstractmethod
+    def vendor(self) -> str: ...
 
     @property
     def failed_jobs(self) -> QuerySet[FailedJob]:
         return FailedJob.objects.using(self.alias).filter(queue__in=QUEUES, connection=self.driver.alias)
 
+    @abstractmethod
     def foreign(self) -> int:
         """How many jobs and dead letters of others are in the bench's queues."""
-        return (
-            self.jobs.exclude(name__startswith=OWN_NAMES).count()
-            + self.failed_jobs.exclude(name__startswith=OWN_NAMES).count()
-        )
 
+    @abstractmethod
     def left(self) -> int:
         """How many jobs have not left the store."""
-        return self.jobs.exclude(queue=QUEUE).count() + self.failed_jobs.count()
 
+    @abstractmethod
     def clean(self) -> None:
-        """Remove the rows of the bench, and what their removal leaves behind."""
-        self.jobs.filter(name__startswith=OWN_NAMES).delete()
-        self.failed_jobs.filter(name__startswith=OWN_NAMES).delete()
-        self.tidy()
-
-    def tidy(self) -> None:
-        """Let the table be as if the removed rows had never been there, as far as that goes."""
-        return
+        """Remove what the bench has stored, and what its removal leaves behind."""
 
     @abstractmethod
     def server(self) -> dict[str, str]:
@@ -97,9 +87,60 @@ class Store(ABC):
         """Give the planner the statistics of the table as it is."""
         raise Unsupported("only PostgreSQL is measured with and without statistics")
 
+    def long_reader(self) -> AbstractContextManager[None]:
+        """Another connection that holds a snapshot from now on."""
+        raise Unsupported("nobody holds a snapshot of this store")
+
+    # What ours is held against
+
+    @abstractmethod
+    def create(self, index: int) -> None:
+        """Store one job like ours, without the queue."""
+
+    @abstractmethod
+    def create_many(self, jobs: int) -> None: ...
+
+    @abstractmethod
+    def raw_drain(self, jobs: int, table: Table, *, each: bool = False) -> float:
+        """Reserve 100 and delete them, at once or ``each``, until all are gone; return jobs a second."""
+
+    @abstractmethod
+    def raw_insert(self, jobs: int) -> float:
+        """Store jobs like the queue's own, a thousand at a time; return jobs a second."""
+
+
+class Database(Store):
+    slim_columns: ClassVar[str]
+
+    @property
+    def vendor(self) -> str:
+        return connections[self.alias].vendor
+
+    @property
+    def jobs(self) -> QuerySet[Job]:
+        """The rows of the bench."""
+        return Job.objects.using(self.alias).filter(queue__in=QUEUES)
+
+    def foreign(self) -> int:
+        return (
+            self.jobs.exclude(name__startswith=OWN_NAMES).count()
+            + self.failed_jobs.exclude(name__startswith=OWN_NAMES).count()
+        )
+
+    def left(self) -> int:
+        return self.jobs.exclude(queue=QUEUE).count() + self.failed_jobs.count()
+
+    def clean(self) -> None:
+        self.jobs.filter(name__startswith=OWN_NAMES).delete()
+        self.failed_jobs.filter(name__startswith=OWN_NAMES).delete()
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Let the table be as if the removed rows had never been there, as far as that goes."""
+        return
+
     @contextmanager
     def long_reader(self) -> Iterator[None]:
-        """Another connection that holds a snapshot from now on."""
         connection = self.another_connection()
         try:
             with connection.cursor() as cursor:
@@ -118,10 +159,17 @@ class Store(ABC):
     def another_connection(self) -> BaseDatabaseWrapper:
         return connections.create_connection(self.alias)
 
+    def create(self, index: int) -> None:
+        Job.objects.using(self.alias).create(**rows.fields(index))
+
+    def create_many(self, jobs: int) -> None:
+        Job.objects.using(self.alias).bulk_create(
+            [Job(**rows.fields(index)) for index in range(jobs)], batch_size=CHUNK
+        )
+
     # The raw limits
 
     def raw_drain(self, jobs: int, table: Table, *, each: bool = False) -> float:
-        """Reserve 100 and delete them, at once or ``each``, until the table is empty; return jobs a second."""
         connection = self.connect()
         try:
             self._make_table(connection, table)
@@ -141,7 +189,6 @@ class Store(ABC):
         return jobs / seconds
 
     def raw_insert(self, jobs: int) -> float:
-        """Insert rows like the queue's own, a thousand at a time; return rows a second."""
         connection = self.connect()
         try:
             self._make_table(connection, "like")

@@ -12,12 +12,12 @@ from django.db import connections
 
 from django_jobqueue.models import Job
 
-from .base import BATCH, QUEUE, Store
+from .base import BATCH, QUEUE, Database
 
 SETTINGS = ("version", "innodb_flush_log_at_trx_commit", "sync_binlog", "innodb_buffer_pool_size")
 
 
-class MySQL(Store):
+class MySQL(Database):
     commits_are_of: ClassVar[str] = "the whole server"
 
     def server(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from django_jobqueue.models import Job
 
-from .base import BATCH, QUEUE, Store, Unsupported
+from .base import BATCH, QUEUE, Database, Unsupported
 
 SCHEMA = "jobqueue_bench"
 # What Django needs in a connection, and a bare one of psycopg does not.
@@ -34,7 +34,7 @@ FROM first WHERE job.id = first.id RETURNING job.id, job.payload
 """
 
 
-class PostgreSQL(Store):
+class PostgreSQL(Database):
     commits_are_of: ClassVar[str] = "this database"
 
     def server(self) -> dict[str, str]:

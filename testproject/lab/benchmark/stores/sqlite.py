@@ -11,12 +11,12 @@ from django.db import connections
 
 from django_jobqueue.models import Job
 
-from .base import BATCH, QUEUE, Store
+from .base import BATCH, QUEUE, Database
 
 SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 
-class SQLite(Store):
+class SQLite(Database):
     def server(self) -> dict[str, str]:
         with connections[self.alias].cursor() as cursor:
             journal = cursor.execute("PRAGMA journal_mode").fetchone()[0]

@@ -18,6 +18,7 @@ from ...benchmark import profiling, report
 from ...benchmark.measurements import NAMES, Outcome, measurements, picked, run_all
 from ...benchmark.session import Session
 from ...benchmark.stores import Unsupported
+from ...redis_connection import with_redis
 
 # Enough for what only many jobs show, and still seconds.
 MANY = 5
@@ -31,7 +32,9 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--store", default="default", metavar="CONNECTION", help="an entry of CONNECTIONS")
+        parser.add_argument(
+            "--store", default="default", metavar="CONNECTION", help="an entry of CONNECTIONS, or redis"
+        )
         parser.add_argument("--jobs", type=_count, default=20_000, help="jobs of a measurement (default: 20000)")
         parser.add_argument("--only", nargs="+", choices=NAMES, metavar="NAME", help=f"some of {', '.join(NAMES)}")
         parser.add_argument(
@@ -54,7 +57,7 @@ class Command(BaseCommand):
         machine = report.host()
         load_handlers()
         # Under DEBUG Django keeps every query.
-        with override_settings(DEBUG=False), tempfile.TemporaryDirectory() as folder:
+        with override_settings(DEBUG=False), with_redis(options["store"]), tempfile.TemporaryDirectory() as folder:
             session = self.open(options, Path(folder))
             try:
                 found = self.measure(session, machine, options)
@@ -70,6 +73,8 @@ class Command(BaseCommand):
             session = Session(options["store"], options["jobs"], folder, self.say)
         except (JobQueueError, Unsupported) as error:
             raise CommandError(str(error)) from None
+        if options["profile"] and not session.driver.supports_transactions:
+            raise CommandError("--profile follows the statements of a database, and this connection makes none.")
         problems = session.driver.problems()
         if problems:
             raise CommandError(" ".join(problems))

@@ -21,6 +21,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_jobqueue.drivers import connections
 from django_jobqueue.exceptions import JobQueueError
 
+from ...redis_connection import with_redis
 from ...servers import ServerFailed
 from ...soaking import report
 from ...soaking.disturbing import DISTURBANCES
@@ -42,7 +43,9 @@ class Command(BaseCommand):
     requires_system_checks = []  # the configured database need not exist, only its server
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--store", default="default", metavar="CONNECTION", help="an entry of CONNECTIONS")
+        parser.add_argument(
+            "--store", default="default", metavar="CONNECTION", help="an entry of CONNECTIONS, or redis"
+        )
         parser.add_argument("--minutes", type=_minutes, default=1.0, metavar="M", help="for so long (default: 1)")
         parser.add_argument(
             "--kill",
@@ -60,7 +63,7 @@ class Command(BaseCommand):
         parser.add_argument("--keep", metavar="FOLDER", help="keep history and logs there, in a new folder")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with _ending_well(), _folder(options["keep"]) as folder:
+        with _ending_well(), with_redis(options["store"]), _folder(options["keep"]) as folder:
             try:
                 found = self.soak(options, folder)
             except (JobQueueError, Unsupported, ServerFailed) as error:

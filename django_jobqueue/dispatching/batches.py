@@ -1,0 +1,261 @@
+"""Batches: calls and chains of which one knows when all have ended, and what to dispatch then.
+
+All are bound and encoded before the first statement. A batch and its jobs are stored in one transaction, where the
+store has any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.db import transaction
+
+from ..conf import DEFAULT, get_settings
+from ..drivers import Driver, connections
+from ..exceptions import InvalidConnection, InvalidOption, JobQueueError
+from ..jobs.definition import define
+from ..jobs.flows import (
+    NO_LIMIT,
+    RELAY_ATTEMPTS,
+    SPREAD,
+    Callbacks,
+    Flow,
+    Step,
+    read_callbacks,
+    read_step,
+    write_step,
+)
+from ..jobs.ids import new_job_id
+from ..jobs.names import MAX_JOB_NAME
+from ..jobs.payloads import FORMAT, encode, encode_metadata
+from ..jobs.records import ClosedBatch, NewBatch, NewJob
+from ..jobs.registry import registry
+from ..signals import batch_finished
+from .chains import Chain, Composite, checked, step_of
+from .dispatch import Prepared, announce, commit_awaited, store_many
+from .handler import Call
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchedBatch:
+    """What the dispatch of a batch did: its id, and those of its jobs in order, of a chain that of its first step."""
+
+    id: UUID
+    ids: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Composite):
+    """Jobs that are told apart from others, and their end; made by ``batch()``.
+
+    PREVIOUS in the arguments of a callback stands for the batch's numbers: a dictionary with ``id``, ``name``,
+    ``total``, ``done``, ``failed`` and ``cancelled``.
+    """
+
+    calls: tuple[Call | Chain, ...]
+    name: str = ""
+    metadata: str = ""
+    allow_failures: bool = False
+    after_success: Call | None = None
+    after_failure: Call | None = None
+    after_all: Call | None = None
+
+    def then(self, call: Call) -> Batch:
+        """The same batch with a job that is dispatched when all have ended with success.
+
+        With ``allow_failures`` some may have failed.
+        """
+        return replace(self, after_success=checked(call))
+
+    def catch(self, call: Call) -> Batch:
+        """The same batch with a job that is dispatched when all have ended, and one or more have failed."""
+        return replace(self, after_failure=checked(call))
+
+    def finally_(self, call: Call) -> Batch:
+        """The same batch with a job that is dispatched when all have ended, however they did."""
+        return replace(self, after_all=checked(call))
+
+    def dispatch(self) -> DispatchedBatch:
+        """Store the batch and its jobs, all or none; raises for any of them before anything is stored."""
+        new, prepared = self._prepare()
+        driver = _driver_of(prepared)
+        alias = commit_awaited(driver)
+        if alias is None:
+            _store(driver, new, prepared)
+        else:
+            transaction.on_commit(partial(_store, driver, new, prepared), using=alias)
+        return DispatchedBatch(new.id, tuple(item.job.id for item in prepared))
+
+    async def adispatch(self) -> DispatchedBatch:
+        """``dispatch`` for async code, on the thread whose transaction sync code sees."""
+        return await sync_to_async(self.dispatch)()
+
+    def as_step(self) -> tuple[Step, UUID]:
+        new, prepared = self._prepare()
+        members = [write_step(Step(item.connection, item.job)) for item in prepared]
+        text = json.dumps({**asdict(new), "id": new.id.hex, "members": members})
+        first = prepared[0].job if prepared else None
+        job = NewJob(
+            id=new_job_id(),
+            name=SPREAD,
+            queue="default" if first is None else first.queue,
+            payload=encode([text, None], {}, (), NO_LIMIT),
+            format=FORMAT,
+            rank=0 if first is None else first.rank,
+            max_attempts=RELAY_ATTEMPTS,
+        )
+        return Step(_driver_of(prepared).alias, job), new.id
+
+    def _prepare(self) -> tuple[NewBatch, list[Prepared]]:
+        batch_id = new_job_id()
+        then, catch, finally_ = (
+            None if call is None else step_of(call) for call in (self.after_success, self.after_failure, self.after_all)
+        )
+        new = NewBatch(
+            id=batch_id,
+            name=self.name,
+            metadata=self.metadata,
+            allow_failures=self.allow_failures,
+            callbacks=Callbacks(then, catch, finally_).write(),
+        )
+        return new, _prepared(self.calls, batch_id)
+
+
+def batch(
+    calls: Iterable[Call | Chain] = (),
+    *,
+    name: str = "",
+    metadata: Mapping[str, Any] | None = None,
+    allow_failures: bool = False,
+) -> Batch:
+    """Calls, ``handler.s(...)``, and chains that belong together; all of one connection.
+
+    ``name`` and ``metadata`` are for people. With ``allow_failures`` what ``then`` was given runs after failures too.
+    """
+    if type(name) is not str or len(name) > MAX_JOB_NAME or not name.isprintable():
+        raise InvalidOption(f"The name of a batch must be printable text of at most {MAX_JOB_NAME}, not {name!r:.300}.")
+    if not isinstance(allow_failures, bool):
+        raise InvalidOption(f"allow_failures must be True or False, not {allow_failures!r}.")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidOption(f"metadata must be a dictionary, not {metadata!r}.")
+    text = encode_metadata(metadata or {}, get_settings().payload_limit) if metadata else ""
+    return Batch(_members(calls), name, text, allow_failures)
+
+
+def spread(batch: str, rest: str | None) -> None:
+    """Our own job for a batch that is a step of a chain, whose ``rest`` goes on at the batch's end.
+
+    A second run, after a crash, finds the batch there, and with it its jobs.
+    """
+    body = json.loads(batch)
+    members = [Prepared(*read_step(step)) for step in body.pop("members")]
+    body["id"] = UUID(body["id"])
+    body["callbacks"] = replace(read_callbacks(body["callbacks"]), chain=rest).write()
+    driver = _driver_of(members)
+    if driver.get_batch(body["id"]) is None:
+        _store(driver, NewBatch(**body), members)
+
+
+registry.register(define(spread, {"name": SPREAD}))
+
+
+def add_to_batch(connection: str, batch_id: UUID, calls: Iterable[Call | Chain]) -> list[UUID]:
+    """Store more jobs of a batch that has not ended; return their ids in order."""
+    driver = connections[connection]
+    prepared = _prepared(_members(calls), batch_id)
+    for item in prepared:
+        if item.connection != connection:
+            raise InvalidOption(
+                f"The job {item.job.name!r} is for the connection {item.connection!r}, and the batch is on "
+                f"{connection!r}; dispatch it there: using(connection=…)."
+            )
+    alias = commit_awaited(driver)
+    if alias is None:
+        _join(driver, batch_id, prepared)
+    else:
+        transaction.on_commit(partial(_join, driver, batch_id, prepared), using=alias)
+    return [item.job.id for item in prepared]
+
+
+def close(driver: Driver, batch_id: UUID, now: datetime | None = None) -> None:
+    """End a batch when no member is pending."""
+    closed = driver.close_batch(batch_id, now=now)
+    if closed is not None:
+        announce_closed(driver, closed)
+
+
+def announce_closed(driver: Driver, closed: ClosedBatch) -> None:
+    """Say that a batch has ended, and which jobs were stored because of that."""
+    record = closed.record
+    batch_finished.send_robust(
+        type(driver),
+        id=record.id,
+        name=record.name,
+        connection=record.connection,
+        total=record.total,
+        done=record.done,
+        failed=record.failed,
+        cancelled=record.cancelled,
+    )
+    announce(driver, closed.then)
+
+
+def _members(calls: Iterable[Call | Chain]) -> tuple[Call | Chain, ...]:
+    return tuple(call if isinstance(call, Chain) else checked(call) for call in calls)
+
+
+def _prepared(calls: Iterable[Call | Chain], batch_id: UUID) -> list[Prepared]:
+    flow = Flow(batch=batch_id).write()
+    found = []
+    for call in calls:
+        if isinstance(call, Chain):
+            found.append(call.prepare(batch_id)[0])
+        else:
+            item = call.prepare()
+            found.append(Prepared(item.connection, item.job._replace(flow=flow)))
+    return found
+
+
+def _driver_of(prepared: Sequence[Prepared]) -> Driver:
+    aliases = sorted({item.connection for item in prepared}) or [DEFAULT]
+    if len(aliases) > 1:
+        raise InvalidOption(
+            f"The jobs of a batch are for the connections {' and '.join(map(repr, aliases))}; a batch lives on one: "
+            "using(connection=…)."
+        )
+    driver = connections[aliases[0]]
+    if not driver.supports_batches:
+        raise InvalidConnection(
+            f"The connection {driver.alias!r} keeps no batches; dispatch its jobs to one with the database driver."
+        )
+    return driver
+
+
+def _store(driver: Driver, new: NewBatch, prepared: Sequence[Prepared]) -> None:
+    with _atomic(driver):
+        driver.create_batch(new, [item.job.id for item in prepared])
+        store_many(prepared)
+    if not prepared:
+        close(driver, new.id)
+
+
+def _join(driver: Driver, batch_id: UUID, prepared: Sequence[Prepared]) -> None:
+    with _atomic(driver):
+        if not driver.join_batch(batch_id, [item.job.id for item in prepared]):
+            raise JobQueueError(
+                f"The batch {batch_id} has ended, or was cancelled, or never was: no job can be added to it. A member "
+                "that runs keeps its batch open."
+            )
+        store_many(prepared)
+
+
+def _atomic(driver: Driver) -> AbstractContextManager[Any]:
+    return transaction.atomic(using=driver.database) if driver.supports_transactions else nullcontext()

@@ -1,0 +1,428 @@
+"""The Redis driver: the contract by scripts, the client by django-redis, dead letters in the connection's database.
+
+Every method that moves a job is one script, or takes hold of the job by its token first, writes the dead letter, and
+ends it by the same token: whatever crashes in between is dealt with when that hold expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from threading import Lock
+from typing import Any, ClassVar, cast
+from uuid import UUID, uuid4
+
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, connections, router
+from redis import Redis
+from redis.client import PubSub
+from redis.exceptions import RedisError
+
+from ...exceptions import InvalidConnection
+from ...jobs.flows import caught
+from ...jobs.records import (
+    AttemptRecord,
+    Cause,
+    Complete,
+    Fail,
+    JobRecord,
+    NewJob,
+    Position,
+    QueueSize,
+    Release,
+    Rescued,
+    Reservation,
+    Reserved,
+    ReserveLimit,
+    ResultRecord,
+    Settlement,
+)
+from ...jobs.times import from_microseconds, microseconds, to_microseconds
+from ...models import FailedJob, Job
+from ..base import PRUNE_LIMIT, RESCUE_LIMIT, STAGE_LIMIT, Namespace, Waiter, is_ready_at_once, ready_queues
+from ..dead_letters import DeadLetterDriver
+from ..transactions import is_conflict
+from .ends import Argument, Ends, Recovery, in_groups
+from .form import (
+    Body,
+    Form,
+    Places,
+    Unreadable,
+    job_arguments,
+    job_record,
+    names_and_tokens,
+    read_body,
+    read_errors,
+    read_form,
+    reservation,
+    result_record,
+)
+from .letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
+from .news import NewsListener
+from .options import RedisOptions
+from .setup import missing_tables, problems, risks
+from .store import PAGE, RedisStore
+
+# How long a job is held while its dead letter is written: after a crash in between it stays away for so long.
+HOLD_SECONDS = 30
+
+
+class RedisDriver(DeadLetterDriver):
+    outages: ClassVar[tuple[type[BaseException], ...]] = (RedisError, DatabaseError, InterfaceError)
+    refusals: ClassVar[tuple[type[BaseException], ...]] = (DataError, IntegrityError)
+
+    dead_letters: RedisLetters
+
+    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+        super().__init__(alias, options)
+        self.options = RedisOptions.read(alias, options)
+        self._database = self.options.database or router.db_for_write(FailedJob)
+        if self._database not in connections:
+            raise InvalidConnection(
+                f"The queue connection {alias!r} names the database {self._database!r} for its dead letters, which "
+                "DATABASES lacks."
+            )
+        self.store = RedisStore(alias, self.options)
+        self.keys = self.store.keys
+        self.dead_letters = RedisLetters(alias, self._database)
+        self._listener: NewsListener | None = None
+        self._listening = Lock()
+
+    @property
+    def database(self) -> str:
+        return self._database
+
+    @property
+    def kind(self) -> str:
+        return "Redis"
+
+    @property
+    def namespace(self) -> Namespace:
+        return Namespace(self.options.server, self.options.prefix, self.options.has_prefix)
+
+    @property
+    def client(self) -> Redis:
+        return self.store.client
+
+    # Dispatch
+
+    def push(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> set[UUID]:
+        if not jobs:
+            return set()
+        places = Places()
+        arguments = [argument for job in jobs for argument in job_arguments(job, places)]
+        stored = self.store.run("push", places, [_text(now), self._channel, *arguments])
+        self._wake(job.queue for job in jobs if is_ready_at_once(job))
+        return {jobs[position].id for position in stored}
+
+    # A worker's turn
+
+    def queues(self) -> list[str]:
+        return self.store.queues()
+
+    def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
+        staged = int(self.store.run("stage", [queue], [_text(now), self._channel, queue, limit]))
+        if staged:
+            self._wake([queue])
+        return staged
+
+    def reserve(
+        self,
+        queue: str,
+        worker: str,
+        limit: ReserveLimit,
+        *,
+        retry_after: float,
+        after: Position | None = None,
+        now: datetime | None = None,
+    ) -> Reserved:
+        """What was taken has left the set of ready jobs, so that ``after`` has nothing to skip.
+
+        The client sends a call again when its connection was lost; what the first one took goes back then.
+        """
+        while (answer := self._reserve(queue, worker, limit, token := uuid4(), retry_after, now)) is None:
+            self._give_back(partial(_has_token, token.hex), now)
+        _, more, *found = answer
+        jobs, unreadable = [], []
+        for job_id, text, body in in_groups(3, found):
+            try:
+                jobs.append(reservation(read_form(job_id, text), read_body(body), self.alias, token))
+            except Unreadable:
+                unreadable += [job_id, token.hex]
+        if unreadable:
+            self.store.run("aside", [], unreadable)
+        return Reserved(jobs, more=bool(more) or bool(unreadable))
+
+    def _reserve(
+        self, queue: str, worker: str, limit: ReserveLimit, token: UUID, retry_after: float, now: datetime | None
+    ) -> list[Any] | None:
+        averages = [item for name, seconds in limit.averages.items() for item in (name, repr(seconds))]
+        arguments: list[Argument] = [
+            _text(now),
+            queue,
+            worker.replace("\n", " "),
+            token.hex,
+            limit.rows,
+            limit.max_attempts,
+            microseconds(retry_after),
+            repr(limit.seconds),
+            *averages,
+        ]
+        answer: list[Any] | None = self.store.run("reserve", [queue], arguments, self.keys.answered(worker))
+        return answer
+
+    def renew(
+        self, reservations: Collection[Reservation], *, retry_after: float, now: datetime | None = None
+    ) -> set[UUID]:
+        if not reservations:
+            return set()
+        lost = self.store.run("renew", [], [_text(now), microseconds(retry_after), *names_and_tokens(reservations)])
+        return {UUID(job_id.decode()) for job_id in lost}
+
+    def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
+        ends = Ends()
+        for held in reservations:
+            ends.hand_back(held)
+        return self._end(ends, None)
+
+    def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
+        dead = self._store_dead([item for item in settlements if isinstance(item, Fail)], now)
+        ends = Ends()
+        for item in settlements:
+            if isinstance(item, Complete):
+                ends.complete(item)
+            elif isinstance(item, Release):
+                ends.release(item)
+            elif item.reservation.token == dead.get(item.reservation.id):
+                held = item.reservation
+                ends.remove(held.id, held.token.hex, held.queue, item.then)
+        ours = self._end(ends, now)
+        self.dead_letters.drop(dead.keys() - ours)
+        self._wake(ready_queues(item for item in settlements if item.reservation.id in ours))
+        return ours
+
+    def _store_dead(self, fails: Sequence[Fail], now: datetime | None) -> dict[UUID, UUID]:
+        """Write the dead letters of what is still held; return the token of each job."""
+        if not fails:
+            return {}
+        reservations = names_and_tokens(item.reservation for item in fails)
+        moment, *found = self.store.run("hold", [], [_text(now), microseconds(HOLD_SECONDS), *reservations])
+        valid: dict[UUID, tuple[Form, bytes]] = {}
+        for job_id, text, errors in in_groups(3, found):
+            form = read_form(job_id, text)
+            valid[form.id] = form, errors
+        jobs, tokens = [], {}
+        for item in fails:
+            held = item.reservation
+            if held.id in valid and valid[held.id][0].token == held.token.hex:
+                form, errors = valid[held.id]
+                body = Body(held.payload, held.metadata, held.masked, held.flow)
+                jobs.append((dead_job(form, body, read_errors(errors)), item.record))
+                tokens[held.id] = held.token
+        self.dead_letters.store(jobs, from_microseconds(int(moment)))
+        return tokens
+
+    def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
+        token = uuid4().hex
+        claimed = self.store.run("claim", [], [_text(now), microseconds(HOLD_SECONDS), limit, token])
+        moment, has_unreadable, *found = claimed
+        at = from_microseconds(int(moment))
+        forms, unreadable = [], []
+        for job_id, text in in_groups(2, found):
+            try:
+                forms.append(read_form(job_id, text))
+            except Unreadable:
+                unreadable += [job_id, token]
+        if unreadable:
+            self.store.run("aside", [], unreadable)
+        if has_unreadable or unreadable:
+            self._bury_unreadable(at)
+        return self._recover(forms, Recovery(max_attempts), at, now)
+
+    def rescue_in_hand(
+        self,
+        job_id: UUID,
+        token: UUID,
+        *,
+        max_attempts: int,
+        spends: bool = True,
+        cause: Cause | None = None,
+        now: datetime | None = None,
+    ) -> Rescued | None:
+        moment, *found = self.store.run("hold", [], [_text(now), microseconds(HOLD_SECONDS), job_id.hex, token.hex])
+        forms = [read_form(found_id, text) for found_id, text, _errors in in_groups(3, found)]
+        how = Recovery(max_attempts, is_in_hand=True, spends=spends, cause=cause)
+        rescued = self._recover(forms, how, from_microseconds(int(moment)), now)
+        return rescued[0] if rescued else None
+
+    def _recover(self, forms: Sequence[Form], how: Recovery, moment: datetime, now: datetime | None) -> list[Rescued]:
+        """End reservations of lost workers, which are held for us."""
+        if not forms:
+            return []
+        over = self.dead_letters.settled_before(forms)
+        rescued = {form.id: how.rescued(form, moment) for form in forms if form.id not in over}
+        dead = [form for form in forms if form.id in rescued and rescued[form.id].dead_lettered]
+        letters = [(self._dead_job(form), cast(AttemptRecord, rescued[form.id].record)) for form in dead]
+        self.dead_letters.store(letters, moment)
+        for job, record in letters:
+            then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, record)
+            rescued[job.id] = replace(rescued[job.id], then=then)
+        ends = Ends()
+        for form in forms:
+            if form.id in over:
+                ends.remove(form.id, form.token, form.queue)
+            elif rescued[form.id].dead_lettered:
+                ends.remove(form.id, form.token, form.queue, rescued[form.id].then)
+            else:
+                ends.recover(form, rescued[form.id], counts=how.spends)
+        ours = self._end(ends, now)
+        self.dead_letters.drop({form.id for form in dead} - ours)
+        return [each for job_id, each in rescued.items() if job_id in ours]
+
+    def _dead_job(self, form: Form) -> Job:
+        _, found, errors = self.store.parts(form.id)
+        try:
+            body = read_body(found)
+        except Unreadable:
+            body = unreadable_body(found)
+        return dead_job(form, body, read_errors(errors))
+
+    def release_worker(self, worker: str, *, but: Collection[UUID] = (), now: datetime | None = None) -> int:
+        return self._give_back(lambda form: form.worker == worker and form.id not in but, now)
+
+    def _give_back(self, is_meant: Callable[[Form], bool], now: datetime | None) -> int:
+        """Hand back those of all reserved jobs that were never started."""
+        ends, seen = Ends(), set()
+        for form in self.store.reserved():
+            if is_meant(form) and form.id not in seen:
+                seen.add(form.id)
+                ends.add(form.id, form.token, form.queue, "hand_back")
+        return len(self._end(ends, now))
+
+    def _bury_unreadable(self, now: datetime) -> None:
+        """What scripts have set aside becomes dead letters; after a crash in between it does so again."""
+        page = self.client.hscan(self.keys.unreadable, count=PAGE)
+        found = cast(dict[bytes, bytes], page[1])
+        self.dead_letters.store([unreadable_job(field, value, now) for field, value in found.items()], now)
+        if found:
+            self.client.hdel(self.keys.unreadable, *found)
+
+    # What people do
+
+    def cancel(self, job_id: UUID) -> JobRecord | None:
+        try:
+            queue = job_record(job_id.hex.encode(), self.store.parts(job_id), self.alias).queue
+        except Unreadable:
+            return None
+        found = self.store.run("cancel", [queue], [job_id.hex, queue])
+        return job_record(job_id.hex.encode(), found, self.alias) if found else None
+
+    def clear(self, queue: str, *, limit: int) -> int:
+        return int(self.store.run("clear", [queue], [queue, limit]))
+
+    def get(self, job_id: UUID) -> JobRecord | None:
+        found = self.store.parts(job_id)
+        try:
+            return job_record(job_id.hex.encode(), found, self.alias)
+        except Unreadable:
+            return self.dead_letters.get(job_id)
+
+    def peek(self, queue: str, *, limit: int) -> list[JobRecord]:
+        return self.store.records("peek", queue, limit)
+
+    def waiting(self, queue: str, *, limit: int) -> list[JobRecord]:
+        return self.store.records("waiting", queue, limit)
+
+    def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
+        found = self.store.counts(_text(now))
+        for queue, count in self.dead_letters.counts().items():
+            found.setdefault(queue, {})["failed"] = count
+        return {queue: QueueSize(**found[queue]) for queue in sorted(found)}
+
+    # Dead letters
+
+    def retry(self, retry_for: Mapping[int, float | None], *, now: datetime | None = None) -> set[int]:
+        retried = self.dead_letters.put_back(retry_for, lambda rows: self._push_back(rows, now))
+        self._wake(retried.values())
+        return set(retried)
+
+    def _push_back(self, rows: Sequence[Returning], now: datetime | None) -> None:
+        places = Places()
+        arguments = [argument for row in rows for argument in row.arguments(places)]
+        if arguments:
+            self.store.run("push", places, [_text(now), self._channel, *arguments])
+
+    # Results
+
+    def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
+        found = self.store.run("result", [], [_text(now), job_id.hex])
+        try:
+            return result_record(job_id, found, self.alias) if found else None
+        except Unreadable:
+            return None
+
+    def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return int(self.store.run("prune", [], [_text(now), limit]))
+
+    def problems(self) -> list[str]:
+        found = problems(self.client, self.alias, self.options)
+        return found or missing_tables(self._database, self.outages)
+
+    def risks(self) -> list[tuple[str, str]]:
+        return risks(self.client, self.alias, self.options)
+
+    # Waiting
+
+    def listen(self, waiter: Waiter, queues: Collection[str] | None = None) -> None:
+        with self._listening:
+            super().listen(waiter, queues)
+            if self._listener is None and self.notifies:
+                self._listener = NewsListener(self._subscription, self.keys.channel, self.wake_listeners)
+                self._listener.start()
+
+    def unlisten(self, waiter: Waiter) -> None:
+        with self._listening:
+            super().unlisten(waiter)
+            if self._listener is not None and not self.has_listeners:
+                self._listener.stop()
+                self._listener = None
+
+    def _subscription(self) -> PubSub:
+        return cast(PubSub, self.client.pubsub())  # type: ignore[no-untyped-call]
+
+    def _wake(self, queues: Iterable[str]) -> None:
+        """Those in this process at once; others hear it from the script."""
+        for queue in set(queues) if self.has_listeners else ():
+            self.wake_listeners(queue)
+
+    # Details
+
+    def is_busy(self, error: BaseException) -> bool:
+        return is_conflict(error)
+
+    def close(self) -> None:
+        """Sockets that nobody uses just now; the cache of the same alias opens its own anew."""
+        self.store.close()
+        connections[self._database].close_if_unusable_or_obsolete()
+
+    @property
+    def _channel(self) -> str:
+        """Empty where nobody is to be told."""
+        return self.keys.channel if self.notifies else ""
+
+    def _end(self, ends: Ends, now: datetime | None) -> set[UUID]:
+        """Return the ids that were still held."""
+        if not ends.ids:
+            return set()
+        ours = self.store.run("settle", ends.places, [_text(now), self._channel, *ends.arguments])
+        return {ends.ids[position] for position in ours}
+
+
+def _text(now: datetime | None) -> str:
+    """For a script, which asks the clock of Redis when there is none."""
+    return "" if now is None else str(to_microseconds(now))
+
+
+def _has_token(token: str, form: Form) -> bool:
+    return form.token == token

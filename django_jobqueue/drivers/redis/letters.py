@@ -1,0 +1,153 @@
+"""Dead letters of jobs in Redis: rows of the connection's database, written before the job leaves Redis.
+
+Two stores cannot commit together, so that after a crash a job may be in both. The number of retries tells which is
+the later: a row with as many as the job is of this very end, and the job goes; with fewer it was retried, and only
+the row was left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from ...jobs.records import AttemptHistory, AttemptRecord, NewJob
+from ...jobs.times import from_microseconds
+from ...models import FailedJob, Job
+from ..dead_letters import DeadLetters
+from ..transactions import own_transaction, repeating
+from .form import Body, Form, Places, job_arguments
+
+UNREADABLE_NAME = "unreadable"
+UNREADABLE_CLASS = "django_jobqueue.drivers.redis.form.Unreadable"
+MOST_SHOWN = 100_000
+
+
+class Returning:
+    """A row on its way back into Redis."""
+
+    def __init__(self, row: FailedJob, retry_for: float | None) -> None:
+        self._row = row
+        self._retry_for = retry_for
+
+    def arguments(self, places: Places) -> list[str | int]:
+        """Of the script that stores it, ready now with no attempt used."""
+        row = self._row
+        job = NewJob(
+            id=row.job_id,
+            name=row.name,
+            queue=row.queue,
+            payload=row.payload,
+            format=row.format,
+            rank=row.rank,
+            max_attempts=row.max_attempts,
+            retry_for=self._retry_for,
+            metadata=row.metadata,
+            masked=row.masked,
+            flow=row.flow,
+        )
+        errors = AttemptHistory.read(row.errors)
+        return job_arguments(job, places, created_at=row.created_at, retries=row.retries + 1, errors=errors)
+
+
+class RedisLetters(DeadLetters):
+    def store(self, jobs: Sequence[tuple[Job, AttemptRecord]], now: datetime) -> None:
+        """Keep the jobs, all or none, in a transaction of its own."""
+
+        def write() -> None:
+            with own_transaction(self.database):
+                self.add(jobs, now)
+
+        if jobs:
+            repeating(self.database, write)
+
+    def drop(self, ids: Collection[UUID]) -> None:
+        """Take back what was stored for jobs that turned out to be somebody else's."""
+        if ids:
+            repeating(self.database, lambda: self._rows.filter(job_id__in=ids).delete())
+
+    def settled_before(self, forms: Collection[Form]) -> set[UUID]:
+        """Which of these jobs have their dead letter already; rows that a retry has left are deleted."""
+        if not forms:
+            return set()
+        retries = {form.id: form.retries for form in forms}
+        rows = dict(self._rows.filter(job_id__in=retries).values_list("job_id", "retries"))
+        self.drop([job_id for job_id, count in rows.items() if count < retries[job_id]])
+        return {job_id for job_id, count in rows.items() if count >= retries[job_id]}
+
+    def put_back(
+        self, retry_for: Mapping[int, float | None], push: Callable[[list[Returning]], None]
+    ) -> dict[int, str]:
+        """Push rows, then delete them; return the queue of each number that was there.
+
+        The row lock makes two people who retry at once into one. A crash in between leaves a row of a job that
+        runs again: retried once more it may run twice, and never not at all.
+        """
+
+        def move() -> dict[int, str]:
+            with own_transaction(self.database):
+                rows = list(self._rows.filter(id__in=retry_for).order_by("id").select_for_update())
+                push([Returning(row, retry_for[row.pk]) for row in rows])
+                self._rows.filter(id__in=[row.pk for row in rows]).delete()
+            return {row.pk: row.queue for row in rows}
+
+        return repeating(self.database, move)
+
+
+def dead_job(form: Form, body: Body, errors: AttemptHistory) -> Job:
+    """As ``DeadLetters.add`` takes it: never saved."""
+    return Job(
+        id=form.id,
+        queue=form.queue,
+        name=form.name,
+        payload=body.payload,
+        format=form.format,
+        rank=form.rank,
+        max_attempts=form.max_attempts,
+        metadata=body.metadata,
+        masked=body.masked,
+        flow=body.flow,
+        created_at=from_microseconds(form.created_at),  # type: ignore[misc]
+        attempts=form.attempts,
+        retries=form.retries,
+        errors=errors.write(),
+    )
+
+
+def unreadable_job(field: bytes, found: bytes, now: datetime) -> tuple[Job, AttemptRecord]:
+    """A dead letter that shows the bytes of what was set aside; the same bytes are the same letter."""
+    queue, _, rest = found.partition(b"\n")
+    try:
+        job_id = UUID(field.decode())
+    except ValueError:
+        job_id = uuid5(NAMESPACE_OID, repr(field + found))
+    shown = escaped(field + b"\n" + rest)[:MOST_SHOWN]
+    job = Job(
+        id=job_id,
+        queue=queue.decode(errors="replace"),
+        name=UNREADABLE_NAME,
+        payload=shown,
+        format=0,
+        rank=0,
+        created_at=now,  # type: ignore[misc]
+    )
+    message = "Redis held something in this queue that is no job; the payload shows its bytes, escaped."
+    record = AttemptRecord(
+        number=0,
+        worker="",
+        started=now.isoformat(),
+        waited=0.0,
+        ran=0.0,
+        exception_class=UNREADABLE_CLASS,
+        message=message,
+    )
+    return job, record
+
+
+def unreadable_body(found: bytes) -> Body:
+    return Body(payload=escaped(found)[:MOST_SHOWN], metadata="", masked="")
+
+
+def escaped(value: bytes) -> str:
+    """Printable ASCII as it is, every other byte as ``\\xff``."""
+    return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in value)

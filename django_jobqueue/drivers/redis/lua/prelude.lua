@@ -1,0 +1,156 @@
+-- Stands before every script. KEYS are the eight of the connection, then two for each queue that the script may touch,
+-- in the order of its places; no script makes a key of its own. All of them lie in one hash slot.
+local JOBS, BODIES, ERRORS, QUEUES, RESERVED, UNREADABLE, RESULTS, EXPIRING = unpack(KEYS, 1, 8)
+local KEPT_ERRORS = 20
+
+local function ready_key(place) return KEYS[7 + 2 * place] end
+local function scheduled_key(place) return KEYS[8 + 2 * place] end
+
+-- Microseconds since 1970. A Lua number is exact up to the year 2255; what may be later stays text.
+local function clock(given)
+  if given ~= '' then return tonumber(given) end
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+local function whole(number) return string.format('%.0f', number) end
+
+-- The stored form of a job, version 1: numbers and words separated by a space, then queue, name and worker in lines
+-- of their own. Python reads it too.
+local N, OPTIONAL = '(%-?%d+) ', '(%-?%d*) '
+local FORM = '^1 (%l+) ' .. string.rep(N, 9) .. string.rep(OPTIONAL, 4) .. N .. '(%x*)\n([^\n]*)\n([^\n]*)\n(.*)$'
+
+-- nil for what is no job.
+local function read(text)
+  if not text then return nil end
+  local job = {}
+  job.state, job.rank, job.ready_at, job.available_at, job.created_at, job.attempts, job.exceptions, job.crashes,
+    job.retries, job.format, job.max_attempts, job.retry_until, job.reserved_at, job.reserved_until, job.alone,
+    job.token, job.queue, job.name, job.worker = string.match(text, FORM)
+  return job.state and job or nil
+end
+
+local function write(job)
+  return table.concat({
+    '1', job.state, job.rank, job.ready_at, job.available_at, job.created_at, job.attempts, job.exceptions,
+    job.crashes, job.retries, job.format, job.max_attempts, job.retry_until, job.reserved_at, job.reserved_until,
+    job.alone, job.token,
+  }, ' ') .. '\n' .. job.queue .. '\n' .. job.name .. '\n' .. job.worker
+end
+
+-- A server that is full refuses what may need memory, unless the script has written something by then. Dispatches are
+-- refused; what moves jobs on, and out, must go on.
+local function go_on_when_full() redis.call('ZREM', RESERVED, '') end
+
+-- One call of Redis for many arguments; Lua's stack holds a little less than 8000.
+local LONGEST_CALL = 4000
+local function call_for(name, key, arguments)
+  for first = 1, #arguments, LONGEST_CALL do
+    redis.call(name, key, unpack(arguments, first, math.min(first + LONGEST_CALL - 1, #arguments)))
+  end
+end
+
+-- The fields of many ids, false where there is none.
+local function fields(key, ids)
+  local found = {}
+  for first = 1, #ids, LONGEST_CALL do
+    local last = math.min(first + LONGEST_CALL - 1, #ids)
+    for index, value in ipairs(redis.call('HMGET', key, unpack(ids, first, last))) do found[first + index - 1] = value end
+  end
+  return found
+end
+
+local function find(id) return read(redis.call('HGET', JOBS, id)) end
+local function keep(id, job) redis.call('HSET', JOBS, id, write(job)) end
+
+-- Redis sorts by score, then by member: rank, ready_at, id.
+local function member(id, job) return string.format('%017.0f', tonumber(job.ready_at)) .. id end
+local function put_ready(place, id, job) redis.call('ZADD', ready_key(place), job.rank, member(id, job)) end
+local function put_scheduled(place, id, job) redis.call('ZADD', scheduled_key(place), job.available_at, id) end
+
+-- Of what is reserved the queue is known although its form may be unreadable.
+local function reserved_member(id, queue) return id .. queue end
+local function put_reserved(id, job)
+  redis.call('ZADD', RESERVED, job.reserved_until, reserved_member(id, job.queue))
+end
+local function drop_reserved(id, queue) redis.call('ZREM', RESERVED, reserved_member(id, queue)) end
+
+local function free(job)
+  job.token, job.worker, job.alone, job.reserved_at, job.reserved_until = '', '', '0', '', ''
+end
+
+-- The job when this reservation is still valid.
+local function held(id, token)
+  local job = find(id)
+  if job and job.state == 'reserved' and job.token == token then return job end
+  return nil
+end
+
+local function count(queue, change)
+  if redis.call('HINCRBY', QUEUES, queue, change) <= 0 then redis.call('HDEL', QUEUES, queue) end
+end
+
+local function forget(id, queue)
+  redis.call('HDEL', BODIES, id)
+  redis.call('HDEL', ERRORS, id)
+  if redis.call('HDEL', JOBS, id) == 1 then count(queue, -1) end
+end
+
+-- What cannot be read, or has no job, leaves its queue, with all that is known of it, until a worker makes a dead letter of it.
+local function set_aside(id, queue)
+  local text = redis.call('HGET', JOBS, id)
+  local body = redis.call('HGET', BODIES, id)
+  redis.call('HSET', UNREADABLE, id, queue .. '\n' .. (text or '') .. '\n' .. (body or ''))
+  drop_reserved(id, queue)
+  forget(id, queue)
+end
+
+-- Errors are kept as the number of all, then one record a line.
+local function note_error(id, record)
+  local lines, total = {}, 0
+  for line in string.gmatch(redis.call('HGET', ERRORS, id) or '', '[^\n]+') do
+    if #lines == 0 and total == 0 and tonumber(line) then total = tonumber(line) else lines[#lines + 1] = line end
+  end
+  lines[#lines + 1] = record
+  while #lines > KEPT_ERRORS do table.remove(lines, 1) end
+  redis.call('HSET', ERRORS, id, whole(total + 1) .. '\n' .. table.concat(lines, '\n'))
+end
+
+-- A hint: whoever may not publish stores jobs all the same.
+local function tell(channel, queues)
+  if channel == '' then return end
+  for queue in pairs(queues) do redis.pcall('PUBLISH', channel, queue) end
+end
+
+-- A job as fourteen arguments from ARGV[at] on; true when it was stored. Of the due time either the delay or the
+-- moment is given; the last but one is seconds to go on from then, in the first case, or the very moment.
+local JOB_ARGUMENTS = 14
+local function add(at, now, queues)
+  local id, place, queue = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+  if redis.call('HEXISTS', JOBS, id) == 1 then return false end
+  local delay, moment, retry = ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
+  local job = {
+    queue = queue, name = ARGV[at + 3], rank = ARGV[at + 4], max_attempts = ARGV[at + 5], format = ARGV[at + 6],
+    created_at = ARGV[at + 10], retries = ARGV[at + 11], attempts = '0', exceptions = '0', crashes = '0',
+    available_at = moment, retry_until = retry,
+  }
+  free(job)
+  if job.created_at == '' then job.created_at = whole(now) end
+  if moment == '' then
+    job.available_at = whole(now + tonumber(delay))
+    if retry ~= '' then job.retry_until = whole(now + tonumber(delay) + tonumber(retry)) end
+  end
+  if tonumber(job.available_at) > now then
+    job.state, job.ready_at = 'scheduled', job.available_at
+    put_scheduled(place, id, job)
+  else
+    job.state, job.ready_at = 'ready', whole(now)
+    put_ready(place, id, job)
+    queues[queue] = true
+  end
+  keep(id, job)
+  redis.call('HSET', BODIES, id, ARGV[at + 13])
+  if ARGV[at + 12] ~= '' then redis.call('HSET', ERRORS, id, ARGV[at + 12]) end
+  count(queue, 1)
+  return true
+end

@@ -1,0 +1,79 @@
+-- now, channel, then for each reservation: id, token, place, what becomes of it, how many arguments follow, and these.
+-- Returns the positions of those that were still held. Nothing follows from one that was not.
+local now, channel = clock(ARGV[1]), ARGV[2]
+go_on_when_full()
+local queues, following = {}, {}
+local gone, members, removed, fewer = {}, {}, {}, {}
+
+local function back(id, job, place, ready_at)
+  free(job)
+  job.state, job.ready_at = 'ready', ready_at
+  keep(id, job)
+  put_ready(place, id, job)
+  queues[job.queue] = true
+end
+
+local ends = {}
+
+-- It is over; what it returned is kept, when there is something to keep, and the jobs that follow are stored when all
+-- others have ended.
+function ends.remove(id, job, place, first, after)
+  local result = ARGV[first]
+  if result ~= '' then
+    redis.call('HSET', RESULTS, id, result .. '\n' .. (redis.call('HGET', ERRORS, id) or ''))
+    redis.call('ZADD', EXPIRING, whole(now + tonumber(ARGV[first + 1])), id)
+  end
+  gone[id], removed[#removed + 1] = true, id
+  fewer[job.queue] = (fewer[job.queue] or 0) + 1
+  for at = first + 2, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end
+end
+
+-- Nothing was begun: the attempt and the place are as they were.
+function ends.hand_back(id, job, place)
+  job.attempts = job.attempts - 1
+  back(id, job, place, job.ready_at)
+end
+
+-- Again after a delay; with a record the attempt is spent.
+function ends.release(id, job, place, first)
+  local delay, record = tonumber(ARGV[first]), ARGV[first + 1]
+  if record == '' then
+    job.attempts = job.attempts - 1
+  else
+    job.exceptions = job.exceptions + 1
+    note_error(id, record)
+  end
+  job.available_at = whole(now + delay)
+  if delay == 0 then return back(id, job, place, whole(now)) end
+  free(job)
+  job.state, job.ready_at = 'scheduled', job.available_at
+  keep(id, job)
+  put_scheduled(place, id, job)
+end
+
+-- Its worker was lost: without a record the attempt is given back.
+function ends.recover(id, job, place, first)
+  local record = ARGV[first + 1]
+  job.crashes = job.crashes + tonumber(ARGV[first])
+  if record == '' then job.attempts = job.attempts - 1 else note_error(id, record) end
+  back(id, job, place, whole(now))
+end
+
+local ours, at, position = {}, 3, 0
+while at <= #ARGV do
+  local id, place, first = ARGV[at], tonumber(ARGV[at + 2]), at + 5
+  local after = first + tonumber(ARGV[at + 4])
+  local job = not gone[id] and held(id, ARGV[at + 1])
+  if job then
+    members[#members + 1] = reserved_member(id, job.queue)
+    ends[ARGV[at + 3]](id, job, place, first, after)
+    ours[#ours + 1] = position
+  end
+  at, position = after, position + 1
+end
+call_for('ZREM', RESERVED, members)
+for _, key in ipairs({JOBS, BODIES, ERRORS}) do call_for('HDEL', key, removed) end
+for queue, less in pairs(fewer) do count(queue, -less) end
+for _, at in ipairs(following) do add(at, now, queues) end
+tell(channel, queues)
+return ours

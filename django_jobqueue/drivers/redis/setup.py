@@ -1,0 +1,118 @@
+"""What is wrong with how a Redis server, or its entry in the settings, is set up: sentences, each with the cure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from django.conf import settings
+from django.core.cache import DEFAULT_CACHE_ALIAS
+from django.db import DEFAULT_DB_ALIAS, connections
+from redis import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from ...models import FailedJob
+from .options import RedisOptions
+
+OLDEST = (6, 2)
+
+
+def problems(client: Redis, alias: str, options: RedisOptions) -> list[str]:
+    """Why no worker can serve the connection."""
+    if not options.has_prefix and not settings.DEBUG:
+        return [prefix_missing(alias)]
+    try:
+        server = cast(Mapping[str, Any], client.info("server"))
+        info = cast(Mapping[str, Any], client.info("replication"))
+    except RedisError as error:
+        return [f"The Redis of the queue connection {alias!r} is not reachable: {' '.join(str(error).split())}"]
+    version = str(server.get("redis_version", ""))
+    if server.get("redis_mode") == "cluster":
+        return [
+            f"The Redis of the queue connection {alias!r} is a Redis Cluster, for which django-redis has no client; "
+            "use a single server, or Sentinel."
+        ]
+    if _numbers(version) < OLDEST:
+        return [f"The Redis of the queue connection {alias!r} is version {version}; use 6.2 or newer, or Valkey."]
+    if info.get("role") == "slave":
+        return [f"The Redis of the queue connection {alias!r} is a replica, which takes no jobs; name its master."]
+    return []
+
+
+def missing_tables(database: str, outages: tuple[type[BaseException], ...]) -> list[str]:
+    """Whether there is a place for dead letters."""
+    try:
+        with connections[database].cursor() as cursor:
+            tables = connections[database].introspection.table_names(cursor)
+    except outages as error:
+        return [f"The database {database!r} is not reachable: {' '.join(str(error).split())}"]
+    if FailedJob._meta.db_table in tables:
+        return []
+    option = "" if database == DEFAULT_DB_ALIAS else f" --database {database}"
+    return [
+        f"The tables of django_jobqueue are missing in the database {database!r}, where dead letters lie; "
+        f"run: manage.py migrate django_jobqueue{option}"
+    ]
+
+
+def prefix_missing(alias: str) -> str:
+    return (
+        f"The queue connection {alias!r} has no PREFIX: another project on the same Redis would run its jobs. Give it "
+        'one of its own, such as "PREFIX": "shop:".'
+    )
+
+
+def risks(client: Redis, alias: str, options: RedisOptions) -> list[tuple[str, str]]:
+    """How jobs may be lost as the server is set up, as far as it says, and the cure of each; asks the server."""
+    found = []
+    where = f"The Redis of the queue connection {alias!r}"
+    policy = _configured(client, "maxmemory-policy")
+    if policy not in {None, "noeviction"}:
+        found.append(
+            (
+                f"{where} has maxmemory-policy {policy!r}: short of memory it deletes waiting jobs without a word.",
+                "Set maxmemory-policy to noeviction, on a server of the queue's own.",
+            )
+        )
+    if _configured(client, "appendonly") == "no":
+        found.append(
+            (
+                f"{where} keeps no append-only file: when it ends, jobs are lost since its last snapshot, or all.",
+                "Set appendonly to yes.",
+            )
+        )
+    cleared = [name for name in settings.CACHES if _clears(name, options.cache)]
+    if cleared:
+        found.append(
+            (
+                f"{where} lies in the database that clear() of the cache {cleared[0]!r} flushes, with all its jobs.",
+                "Give the queue a database number, or a server, of its own.",
+            )
+        )
+    if client.connection_pool.connection_kwargs.get("socket_timeout", 1) is None:
+        found.append(
+            (
+                f"{where} is waited for without end when it falls silent.",
+                f'Set SOCKET_TIMEOUT, for example 10, in the OPTIONS of CACHES["{options.cache}"].',
+            )
+        )
+    return found
+
+
+def _configured(client: Redis, name: str) -> str | None:
+    """None where the server, or a service around it, does not tell."""
+    try:
+        found = cast(Mapping[str, str], client.config_get(name))
+    except ResponseError:
+        return None
+    return found.get(name)
+
+
+def _clears(name: str, queue_cache: str) -> bool:
+    """Whether a project that clears a cache would flush the queue: any but an alias that is there for the queue."""
+    is_for_queue = name == queue_cache and name != DEFAULT_CACHE_ALIAS
+    return not is_for_queue and settings.CACHES[name].get("LOCATION") == settings.CACHES[queue_cache].get("LOCATION")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -1,0 +1,75 @@
+"""Draining a queue from one connection into another: into a faster store, or out of one that is given up.
+
+Each page is pushed to its new place before it leaves the old one. A crash in between leaves jobs in both, and the same
+command once more clears that up: no job is lost, and one may run twice where workers serve the queue meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..dispatching.discovery import load_handlers
+from ..drivers import Driver, connections
+from ..exceptions import InvalidConnection
+from ..jobs.records import SCHEDULED, JobRecord, NewJob, QueueSize
+from ..jobs.registry import registry
+
+# Small, since a crash leaves so many jobs in both places.
+PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How many jobs were moved, and how many a worker has taken at the old place, where they end."""
+
+    moved: int
+    reserved: int
+
+
+def move(queue: str, *, source: str, target: str) -> Moved:
+    """Move the jobs of a queue that wait now; raises InvalidConnection when there are not two connections.
+
+    They keep id, priority, due time and metadata. Their attempts are counted anew, as after a retry.
+    """
+    if source == target:
+        raise InvalidConnection(f"The queue {queue!r} is on the connection {source!r} already; name another one.")
+    old, new = connections[source], connections[target]
+    load_handlers()
+    left = old.sizes().get(queue, QueueSize()).waiting
+    moved = 0
+    while left > 0:
+        page = old.waiting(queue, limit=min(PAGE, left))
+        count = _move_page(page, old, new)
+        if not count:
+            break  # nothing waits any more, or workers take it all
+        moved += count
+        left -= len(page)
+    return Moved(moved, old.sizes().get(queue, QueueSize()).reserved)
+
+
+def _move_page(page: list[JobRecord], old: Driver, new: Driver) -> int:
+    stored = new.push([_as_new(record) for record in page]) if page else set()
+    moved = 0
+    for record in page:
+        if old.cancel(record.id) is not None:
+            moved += 1
+        elif record.id in stored:
+            new.cancel(record.id)  # a worker was faster, and runs it
+    return moved
+
+
+def _as_new(record: JobRecord) -> NewJob:
+    definition = registry.find(record.name)
+    return NewJob(
+        id=record.id,
+        name=record.name,
+        queue=record.queue,
+        payload=record.payload,
+        format=record.format,
+        rank=-record.priority,
+        max_attempts=record.max_attempts,
+        retry_for=None if definition is None else definition.retry_until,
+        available_at=record.available_at if record.state == SCHEDULED else None,
+        metadata=record.metadata,
+        masked=record.masked,
+    )

@@ -1,0 +1,466 @@
+"""What only the Redis driver must cope with: two stores, scripts, foreign bytes, other projects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import DatabaseError
+
+pytest.importorskip("django_redis", reason="django-redis is not installed")
+
+from redis.crc import key_slot
+from redis.exceptions import ConnectionError
+
+from django_jobqueue.drivers.redis import RedisDriver
+from django_jobqueue.drivers.redis.driver import HOLD_SECONDS
+from django_jobqueue.drivers.redis.scripts import SCRIPTS
+from django_jobqueue.jobs.records import Complete, Fail, Release, ReserveLimit
+from django_jobqueue.models import FailedJob
+from tests.drivers.contract import Clock, Store, attempt, ids, new
+from tests.helpers.redis import redis_driver
+
+pytestmark = [pytest.mark.redis, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def driver() -> Iterator[RedisDriver]:
+    with redis_driver() as driver:
+        yield driver
+
+
+def everything_of(driver: RedisDriver) -> dict[bytes, Any]:
+    """The keys of a connection that stay, without its prefix, and how much each holds."""
+    tag = f"{{{driver.options.prefix}}}".encode()
+    sizes = {b"hash": driver.client.hlen, b"zset": driver.client.zcard}
+    keys = [key for key in driver.client.scan_iter(match=tag + b"*") if driver.client.ttl(key) == -1]
+    return {key.removeprefix(tag): sizes[driver.client.type(key)](key) for key in keys}
+
+
+# What is left behind
+
+
+def test_nothing_is_left_of_jobs_that_have_ended(store: Store, driver: RedisDriver, clock: Clock) -> None:
+    store.push(new(), new(queue="mail", delay=60), new(max_attempts=1))
+    completed, failed = store.take_one(), store.take_one()
+    store.complete(completed)
+    store.release(failed, 10, attempt())
+    clock.tick(60)
+    store.stage()
+    store.stage("mail")
+    store.fail(store.take_one())
+    store.complete(store.take_one("mail"))
+    assert everything_of(driver) == {}
+
+
+def test_keys_share_one_hash_slot_whatever_the_queue_is_called(driver: RedisDriver) -> None:
+    """F91"""
+    keys = [*driver.keys.of(["mail", "}{", "{other}", "ü"]), driver.keys.answered("host:1:}{")]
+    assert len({key_slot(key.encode()) for key in keys}) == 1
+
+
+def test_scripts_touch_the_keys_that_they_declare_and_no_other(store: Store, driver: RedisDriver, clock: Clock) -> None:
+    """F91: other tests may use the server meanwhile."""
+    the_end = f"end-of-{driver.options.prefix}"
+    for script in SCRIPTS.values():
+        driver.client.script_load(script.text)
+    with driver.client.monitor() as monitor:
+        store.push(new("a"), new("b"), new("c", queue="mail", delay=5), new(max_attempts=1))
+        a, b = store.take(rows=2)
+        store.settle(Complete(a, (new("then", queue="other"),)), Release(b, 5, attempt()))
+        clock.tick(5)
+        store.stage()
+        store.stage("mail")
+        store.fail(store.take_one())
+        store.lose()
+        store.hand_back(*store.take("mail"))
+        store.take_one("other")
+        store.lose()
+        driver.sizes()
+        driver.peek("default", limit=5)
+        driver.cancel(driver.peek("other", limit=1)[0].id)
+        driver.clear("mail", limit=5)
+        driver.client.echo(the_end)
+        declared: set[str] | None = None
+        checked = 0
+        while True:
+            seen = monitor.next_command()
+            words = seen["command"].split(" ")
+            if words == ["ECHO", the_end]:
+                break
+            if seen["client_type"] != "lua":
+                is_ours = words[0] == "EVALSHA" and driver.options.prefix in seen["command"]
+                declared = set(words[3 : 3 + int(words[2])]) if is_ours else None
+            elif declared is not None and words[0] not in {"TIME", "PUBLISH"}:
+                assert words[1] in declared, seen["command"]
+                checked += 1
+    assert checked > 50
+
+
+def test_a_server_that_has_lost_the_scripts_is_given_them_again(store: Store, driver: RedisDriver) -> None:
+    """As after a restart: every script, called by a digest that the server does not know."""
+    store.push(new())
+    for script in SCRIPTS.values():
+        script._digest = script._digest[::-1]
+    try:
+        store.push(new(delay=5))
+        store.release(store.take_one())
+        assert store.driver.sizes(now=store.clock.now)["default"].waiting == 2
+    finally:
+        for script in SCRIPTS.values():
+            script._digest = script._digest[::-1]
+
+
+# Jobs and time
+
+
+def test_jobs_with_the_same_arguments_are_as_many_jobs(store: Store, clock: Clock) -> None:
+    """F05"""
+    jobs = [new("add", payload='{"args":[1],"kwargs":{}}', delay=delay) for delay in (1, 1, 1, None, None)]
+    store.push(*jobs)
+    clock.tick(2)
+    store.stage()
+    reservations = store.take()
+    assert ids(reservations) == ids(jobs)
+    store.fail(reservations[0])
+    assert store.renew(*reservations[1:]) == set()
+
+
+def test_what_was_taken_is_registered_in_the_same_step(store: Store, driver: RedisDriver) -> None:
+    """F07: a worker that dies when the answer arrives has left nothing in between."""
+    job = store.dispatch()
+    reservation = store.take_one()
+    assert driver.client.zrange(driver.keys.reserved, 0, -1) == [f"{job.id.hex}default".encode()]
+    store.lose()
+    again = store.take_one()
+    assert (again.id, again.attempt) == (job.id, 2)
+    assert store.complete(reservation) == set()
+
+
+def test_a_reserve_whose_answer_was_lost_on_its_way_takes_nothing_twice(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client sends a command again on a fresh connection: the first one may have been carried out."""
+    jobs = [new(max_attempts=5) for _ in range(4)]
+    store.push(*jobs)
+    run, lost = SCRIPTS["reserve"].run, [True]
+
+    def again(*given: Any) -> Any:
+        answer = run(*given)
+        return run(*given) if lost and lost.pop() else answer
+
+    monkeypatch.setattr(SCRIPTS["reserve"], "run", again)
+    first = store.take(rows=2)
+    assert [job.id for job in first] == [job.id for job in jobs[:2]]
+    assert ids(store.take()) == ids(jobs[2:])
+    assert {job.attempt for job in first} == {1}
+    assert driver.sizes(now=store.clock.now)["default"].reserved == 4
+
+
+def test_a_reservation_expires_by_its_own_age_and_not_by_the_jobs(store: Store, clock: Clock) -> None:
+    """F12"""
+    job = store.dispatch(delay=500)
+    clock.tick(500)
+    store.stage()
+    reservation = store.take_one()
+    clock.tick(80)
+    assert store.rescue() == []
+    assert store.take(worker="w2") == []
+    assert store.complete(reservation) == {job.id}
+
+
+def test_a_host_whose_clock_is_wrong_steals_nothing(driver: RedisDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F48: moments are written and compared by the clock of Redis."""
+    late = new(delay=3600)
+    driver.push([new(), late])
+    (held,) = driver.reserve("default", "w1", ReserveLimit(rows=5, max_attempts=3), retry_after=60).jobs
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 86_400)
+    assert driver.rescue(max_attempts=3) == []
+    assert driver.stage("default") == 0
+    assert driver.settle([Complete(held)]) == {held.id}
+    record = driver.get(late.id)
+    assert record is not None
+    assert 3590 < (record.available_at - record.created_at).total_seconds() < 3610
+
+
+def test_a_job_for_the_last_moment_there_is_keeps_it(store: Store) -> None:
+    from datetime import UTC, datetime
+
+    moment = datetime.max.replace(tzinfo=UTC)
+    job = store.dispatch(available_at=moment)
+    assert store.get(job).available_at == moment
+    assert store.stage() == 0
+
+
+# Dead letters, which lie in another store
+
+
+def lose_redis(monkeypatch: pytest.MonkeyPatch, driver: RedisDriver, name: str) -> None:
+    """The next call of a script fails as when the server is gone."""
+    run = SCRIPTS[name].run
+    errors = [ConnectionError("gone")]
+
+    def gone(*given: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return run(*given)
+
+    monkeypatch.setattr(SCRIPTS[name], "run", gone)
+
+
+def test_a_crash_between_the_dead_letter_and_the_end_of_the_job_is_mended_by_a_rescue(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.push(new("failed"), new("beside"))
+    failed, beside = store.take()
+    lose_redis(monkeypatch, driver, "settle")
+    with pytest.raises(ConnectionError):
+        store.fail(failed)
+    assert driver.failed_count() == 1
+    store.complete(beside)
+    assert store.lose() == []
+    assert driver.queues() == []
+    (letter,) = driver.failed()
+    assert (letter.id, letter.exception_message) == (failed.id, "boom")
+
+
+def test_a_worker_that_tries_again_after_such_a_crash_leaves_one_dead_letter(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.dispatch()
+    failed = store.take_one()
+    lose_redis(monkeypatch, driver, "settle")
+    with pytest.raises(ConnectionError):
+        store.fail(failed)
+    assert store.fail(failed) == {failed.id}
+    assert driver.queues() == []
+    assert driver.failed_count() == 1
+
+
+def test_a_dead_letter_that_the_database_does_not_take_leaves_the_job_where_it_is(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.push(new("done"), new("failed"))
+    done, failed = store.take()
+
+    def refuse(*given: Any) -> None:
+        raise DatabaseError("out of reach")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(driver.dead_letters, "add", refuse)
+        with pytest.raises(driver.outages):
+            store.settle(Complete(done), Fail(failed, attempt()))
+        assert store.renew(done, failed) == set()
+    assert store.settle(Complete(done), Fail(failed, attempt())) == {done.id, failed.id}
+    assert driver.failed_count() == 1
+
+
+def test_a_dead_letter_of_a_job_that_was_lost_meanwhile_is_taken_back(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker was stopped for longer than it held on, after it had written the dead letter."""
+    job = store.dispatch(max_attempts=5)
+    old = store.take_one()
+    add = driver.dead_letters.add
+
+    def stopped(*given: Any) -> None:
+        add(*given)
+        store.clock.tick(HOLD_SECONDS + 100)
+        with monkeypatch.context() as patched:
+            patched.setattr(driver.dead_letters, "settled_before", lambda forms: set())
+            store.rescue(max_attempts=5)
+
+    monkeypatch.setattr(driver.dead_letters, "add", stopped)
+    assert store.fail(old) == set()
+    assert driver.failed_count() == 0
+    assert store.get(job).state == "ready"
+
+
+def test_a_rescue_that_was_interrupted_is_repeated(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = store.dispatch(max_attempts=1)
+    store.take_one()
+    lose_redis(monkeypatch, driver, "settle")
+    with pytest.raises(ConnectionError):
+        store.lose()
+    assert store.rescue() == []  # held for a while by whoever was interrupted
+    store.clock.tick(HOLD_SECONDS)
+    store.rescue()
+    assert driver.queues() == []
+    assert [letter.id for letter in driver.failed()] == [job.id]
+
+
+def test_a_crash_in_a_retry_may_run_the_job_twice_and_never_not_at_all(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F15"""
+    (dead,) = store.bury(new())
+    push_back = driver._push_back
+
+    def crash(*given: Any) -> None:
+        push_back(*given)
+        raise DatabaseError("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "_push_back", crash)
+        with pytest.raises(DatabaseError):
+            store.retry(dead.number)
+    assert driver.failed() == [dead]
+    assert store.retry(dead.number) == {dead.number}
+    assert ids(store.take()) == {dead.id}
+    assert driver.failed_count() == 0
+
+
+@pytest.mark.parametrize("end", ["fails", "is lost"])
+def test_what_an_interrupted_retry_has_left_goes_with_the_next_end_of_the_job(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    (dead,) = store.bury(new(max_attempts=5))
+    push_back = driver._push_back
+
+    def crash(*given: Any) -> None:
+        push_back(*given)
+        raise DatabaseError("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "_push_back", crash)
+        with pytest.raises(DatabaseError):
+            store.retry(dead.number)
+    reservation = store.take_one()
+    if end == "fails":
+        store.fail(reservation)
+        assert [letter.retries for letter in driver.failed()] == [1]
+    else:
+        assert ids(store.lose()) == {dead.id}
+        assert driver.failed_count() == 0
+
+
+# What is no job
+
+
+def test_bytes_that_are_no_job_become_a_dead_letter_and_stop_nobody(
+    store: Store, driver: RedisDriver, clock: Clock
+) -> None:
+    """F11"""
+    store.push(new("first", delay=1), new("last", delay=3))
+    scheduled = driver.keys.of(["default"])[-1]
+    middle = (clock.after(2).timestamp()) * 1_000_000
+    driver.client.zadd(scheduled, {b"\xff\x00garbage": middle})
+    clock.tick(5)
+    assert store.stage() == 2
+    assert store.order() == ["first", "last"]
+    store.rescue()
+    (letter,) = driver.failed()
+    record = driver.get(letter.id)
+    assert record is not None
+    assert (letter.queue, letter.name) == ("default", "unreadable")
+    assert "\\xff\\x00garbage" in record.payload
+    store.rescue()
+    assert driver.failed_count() == 1
+
+
+@pytest.mark.parametrize("field", ["jobs", "bodies"])
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"", b"99 what a later version writes", b"1 ready"])
+def test_a_job_that_cannot_be_read_leaves_the_queue_with_its_id(
+    store: Store, driver: RedisDriver, field: str, value: bytes
+) -> None:
+    store.push(new("first"), new("broken"), new("last"))
+    broken = driver.peek("default", limit=3)[1]
+    driver.client.hset(getattr(driver.keys, field), broken.id.hex, value)
+    assert [job.name for job in store.take()] == ["first", "last"]
+    store.rescue()
+    assert [letter.id for letter in driver.failed()] == [broken.id]
+    assert driver.sizes(now=store.clock.now)["default"].waiting == 0
+    assert driver.client.hlen(driver.keys.unreadable) == 0
+
+
+def test_a_reserved_job_that_cannot_be_read_becomes_a_dead_letter_when_it_is_rescued(
+    store: Store, driver: RedisDriver
+) -> None:
+    store.push(new("broken"), new("other"))
+    broken, other = store.take()
+    driver.client.hset(driver.keys.jobs, broken.id.hex, b"\xff")
+    assert ids(store.lose()) == {other.id}
+    assert [(letter.id, letter.queue) for letter in driver.failed()] == [(broken.id, "default")]
+    store.complete(store.take_one())
+    assert driver.queues() == []
+
+
+@pytest.mark.parametrize("is_reserved", [False, True], ids=["ready", "reserved"])
+def test_a_name_that_is_no_text_stops_nobody(store: Store, driver: RedisDriver, is_reserved: bool) -> None:
+    """The scripts read it, and Python does not."""
+    store.push(new("broken"), new("other"))
+    broken, other = store.take() if is_reserved else driver.peek("default", limit=2)
+    form = driver.client.hget(driver.keys.jobs, broken.id.hex)
+    driver.client.hset(driver.keys.jobs, broken.id.hex, form.replace(b"broken", b"\xff\xfe"))
+    if not is_reserved:
+        assert ids(store.take()) == {other.id}
+    store.lose()
+    assert [letter.id for letter in driver.failed()] == [broken.id]
+    assert store.get(other).state == "ready"
+
+
+def test_a_stray_entry_of_a_job_that_is_elsewhere_is_dropped(store: Store, driver: RedisDriver) -> None:
+    store.dispatch()
+    held = store.take_one()
+    ready = driver.keys.of(["default"])[-2]
+    driver.client.zadd(ready, {f"{0:017}{held.id.hex}": 0})
+    assert store.take(worker="w2") == []
+    assert store.complete(held) == {held.id}
+
+
+def test_two_dead_letters_of_different_bytes_are_two(store: Store, driver: RedisDriver) -> None:
+    ready = driver.keys.of(["default"])[-2]
+    driver.client.zadd(ready, {b"\xff": 0, b"\xfe" * 40: 0})
+    store.take()
+    store.rescue()
+    assert driver.failed_count() == 2
+    assert all(isinstance(letter.id, UUID) for letter in driver.failed())
+
+
+# Other projects
+
+
+def test_two_prefixes_on_one_server_never_see_each_others_jobs(store: Store, driver: RedisDriver) -> None:
+    """F92"""
+    job = store.dispatch()
+    with redis_driver("other") as other:
+        theirs = Store(other, store.clock)
+        assert other.queues() == []
+        assert theirs.take() == []
+        assert other.get(job.id) is None
+        assert other.cancel(job.id) is None
+        theirs.dispatch()
+        theirs.take_one()
+        store.take_one()
+        theirs.lose()
+        assert theirs.driver.sizes(now=store.clock.now)["default"].ready == 1
+        assert driver.sizes(now=store.clock.now)["default"].reserved == 1
+
+
+def test_the_caches_own_prefix_and_serializer_leave_jobs_alone(
+    store: Store, driver: RedisDriver, settings: Any
+) -> None:
+    cache = settings.CACHES["redis"]
+    options = {
+        **cache["OPTIONS"],
+        "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
+        "COMPRESSOR": "django_redis.compressors.zlib.ZlibCompressor",
+    }
+    settings.CACHES = {**settings.CACHES, "redis": {**cache, "KEY_PREFIX": "cache", "VERSION": 7, "OPTIONS": options}}
+    job = store.dispatch()
+    same = RedisDriver("default", {"CACHE": "redis", "PREFIX": driver.options.prefix})
+    assert same.get(job.id) == driver.get(job.id)
+
+
+def test_dead_letters_are_rows_of_the_connections_own(store: Store, driver: RedisDriver) -> None:
+    (dead,) = store.bury(new())
+    assert FailedJob.objects.get().connection == driver.alias
+    with redis_driver("other") as other:
+        assert other.failed() == []
+        assert other.forget([dead.number]) == set()

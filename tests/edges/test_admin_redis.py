@@ -1,0 +1,86 @@
+"""Admin pages of a project that has a queue on Redis: numbers and the first jobs; dead letters as everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("django_redis", reason="django-redis is not installed")
+
+from redis.exceptions import ConnectionError
+
+from django_jobqueue.drivers import connections
+from django_jobqueue.jobs.records import Fail, ReserveLimit
+from django_jobqueue.models import FailedJob
+from tests.drivers.contract import attempt, new
+from tests.edges.commands import run, succeed
+from tests.edges.pages import JOBS, LIST, NASTY, OPERATE, VIEW, page, person, text
+from tests.edges.pages import _fresh_choices as _fresh_choices
+from tests.helpers.redis import entry, wipe
+
+pytestmark = [pytest.mark.redis, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def fast(settings: Any) -> Iterator[Any]:
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "database"}, "fast": entry()}}
+    yield connections["fast"]
+    wipe(connections["fast"])
+
+
+def bury(driver: Any, name: str) -> FailedJob:
+    driver.push([new(name)])
+    (held,) = driver.reserve("default", "w1", ReserveLimit(rows=1, max_attempts=3), retry_after=90).jobs
+    driver.settle([Fail(held, attempt())])
+    return FailedJob.objects.get(job_id=held.id)
+
+
+def test_the_list_of_jobs_has_the_numbers_and_the_first_jobs_of_other_stores(fast: Any) -> None:
+    first = new("shop.jobs.first", queue="mail", rank=-1)
+    fast.push([first, *(new("shop.jobs.other", queue="mail") for _ in range(9)), new(queue="late", delay=60)])
+    shown = text(person(*VIEW).get(JOBS))
+    assert "Connection “fast” (Redis)" in shown
+    assert f'title="shop.jobs.first {first.id}"' in shown
+    assert shown.count("jobs.other</span>") == 4
+    assert all(f'<th scope="row">{name}</th>' in shown for name in ("mail", "late"))
+    assert "<td>10</td>" in shown
+
+
+def test_what_a_queue_holds_is_escaped(fast: Any) -> None:
+    fast.push([new(NASTY, queue=NASTY)])
+    assert "<script>alert(1)" not in text(person(*VIEW).get(JOBS))
+
+
+def test_a_store_out_of_reach_breaks_no_page(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*given: Any, **more: Any) -> Any:
+        raise ConnectionError("Connection refused")
+
+    monkeypatch.setattr(fast, "sizes", gone)
+    assert "It is not reachable: Connection refused" in text(person(*VIEW).get(JOBS))
+    assert person(*VIEW).get(LIST).status_code == 200
+
+
+def test_a_failed_job_is_retried_into_its_store(fast: Any) -> None:
+    letter = bury(fast, succeed.definition.name)
+    client = person(*OPERATE)
+    shown = text(client.post(page(letter, "retry"), follow=True))
+    assert "was retried" in shown
+    assert "See the job" not in shown
+    assert [job.id for job in fast.peek("default", limit=5)] == [letter.job_id]
+    assert not FailedJob.objects.exists()
+
+
+def test_commands_reach_its_queues_and_dead_letters(fast: Any) -> None:
+    letter = bury(fast, succeed.definition.name)
+    fast.push([new(queue="mail", delay=60), new(queue="mail")])
+    (mail,) = [each for each in run("queue_stats", json=True).records if each["queue"] == "mail"]
+    assert (mail["connection"], mail["ready"], mail["scheduled"]) == ("fast", 1, 1)
+    (failed,) = run("queue_failed", json=True).records
+    assert failed["connection"] == "fast"
+    assert run("queue_retry", str(letter.pk)).code == 0
+    assert fast.peek("default", limit=5)[0].id == letter.job_id
+    letter = bury(fast, succeed.definition.name)
+    assert run("queue_forget", str(letter.job_id)).code == 0
+    assert not FailedJob.objects.exists()
