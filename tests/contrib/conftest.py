@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from django_jobqueue.drivers import Driver
+from django_jobqueue.drivers import Driver, connections
 from tests.acceptance.conftest import processes
-from tests.helpers.fixtures import clock, database, driver, heard, make_worker, memory, worker
+from tests.drivers.contract import DATABASE
+from tests.helpers.fixtures import clock, database, heard, make_worker, memory, worker
+from tests.helpers.redis import REDIS, wipe
+from tests.helpers.redis import entry as redis_entry
 
 __all__ = ["clock", "database", "driver", "heard", "make_worker", "memory", "processes", "worker"]
 
 BACKEND = "django_jobqueue.contrib.tasks.JobQueueBackend"
+
+
+@pytest.fixture(params=["memory", DATABASE, REDIS])
+def driver(request: pytest.FixtureRequest, settings: Any) -> Iterator[Driver]:
+    """The only queue connection, on each store."""
+    on_redis = request.param == "redis"
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": redis_entry() if on_redis else {"DRIVER": request.param}}}
+    yield connections["default"]
+    if on_redis:
+        wipe(connections["default"])
 
 
 def configured(settings: Any, backend: str = BACKEND, **options: Any) -> None:
