@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from django.apps import AppConfig
-from django.conf import settings
+from django.conf import global_settings, settings
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy as _
 
@@ -30,6 +30,8 @@ def _import_task_backends() -> None:
     Whatever else TASKS names, and what is wrong with it, is for Django to say when somebody uses it.
     """
     configured = getattr(settings, "TASKS", None)
-    for entry in configured.values() if isinstance(configured, dict) else ():
+    if not isinstance(configured, dict) or configured is getattr(global_settings, "TASKS", None):
+        return
+    for entry in configured.values():
         with suppress(Exception):
             import_string(entry["BACKEND"])

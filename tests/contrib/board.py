@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from django_jobqueue import job
@@ -49,6 +50,18 @@ async def add_later(first: int, second: int) -> int:
 @task
 def give(kind: str) -> Any:
     return {"nan": float("nan"), "bytes": b"x", "set": {1}, "key": {1: 2}, "tuple": (1, (2,))}[kind]
+
+
+@task
+def never_end() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+@task
+async def never_end_either() -> None:
+    while True:
+        await asyncio.sleep(0.01)
 
 
 @task

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from django_jobqueue import JobTimeout
 from django_jobqueue.drivers import Driver
 from django_jobqueue.jobs.records import ReserveLimit
 from django_jobqueue.running.worker import Worker
@@ -63,6 +64,18 @@ def test_a_task_that_fails_is_finished_after_its_last_attempt_with_the_error_at_
         ("task_started", Status.RUNNING, None),
         ("task_finished", Status.FAILED, KeyError),
     ]
+
+
+@pytest.mark.parametrize("name", ["never_end", "never_end_either"])
+def test_a_task_that_takes_too_long_is_finished_with_a_timeout(
+    board: Any, use: Any, worker: Worker, sent: Sent, name: str
+) -> None:
+    use(MAX_ATTEMPTS=1, TIMEOUT=0.05)
+    task = getattr(board, name)
+    result = task.enqueue()
+    worker.work_once()
+    assert brief(sent)[-1] == ("task_finished", Status.FAILED, JobTimeout)
+    assert [error.exception_class for error in task.get_result(result.id).errors] == [JobTimeout]
 
 
 def test_the_end_was_stored_when_it_is_told(board: Any, worker: Worker) -> None:
