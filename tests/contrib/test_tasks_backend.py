@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import django
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import transaction
@@ -153,6 +156,17 @@ def test_a_task_whose_transaction_is_rolled_back_is_gone(database: Driver, use: 
         enqueue_and_fail()
     with pytest.raises(DoesNotExist):
         results[0].refresh()
+
+
+def test_a_task_is_copied(board: Any) -> None:
+    assert copy.deepcopy(board.send) == board.send
+
+
+@pytest.mark.skipif(django.VERSION < (6, 1), reason="tasks can be pickled from Django 6.1 on")
+def test_a_task_is_pickled(board: Any) -> None:
+    result = board.send.using(priority=3).enqueue("x")
+    copied = pickle.loads(pickle.dumps(result))  # noqa: S301 - our own bytes
+    assert (copied.task, copied.id) == (result.task, result.id)
 
 
 # Attempts

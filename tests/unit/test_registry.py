@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
+import pickle
 from datetime import timedelta
 from types import FunctionType
 from typing import Any
@@ -338,6 +340,10 @@ def test_an_unregistered_name_is_free_again(registry: Registry) -> None:
     registry.unregister("send")
     registry.register(define(handlers.other, {"name": "send"}))
     assert registry.get("send").func is handlers.other
+
+
+def test_a_copy_of_unset_is_unset() -> None:
+    assert copy.deepcopy(UNSET) is pickle.loads(pickle.dumps(UNSET)) is UNSET  # noqa: S301 - our own bytes
 
 
 # Resolvers
