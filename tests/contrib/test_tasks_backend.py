@@ -323,6 +323,13 @@ def test_a_task_is_enqueued_through_another_backend(board: Any, worker: Worker) 
     assert board.through_mail.get_result(first.id).return_value == "mail"
 
 
+def test_a_backend_enqueues_a_task_of_another(board: Any, worker: Worker) -> None:
+    backend = tasks.task_backends["mail"]
+    result = backend.enqueue(board.add, (1,), {"second": 2})
+    assert worker.work_once()
+    assert (result.backend, backend.get_result(result.id).return_value) == ("mail", 3)
+
+
 def test_a_function_may_be_a_job_and_a_task(board: Any, worker: Worker) -> None:
     board.both_job.dispatch("job")
     result = board.both_task.enqueue("task")

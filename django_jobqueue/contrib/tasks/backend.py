@@ -32,7 +32,9 @@ class JobQueueBackend(TaskRules):
         call = prepared_call(self, task, args, kwargs)
         prepared = prepare(call.definition, self._options_of(task), call.args, call.kwargs)
         store(prepared)
-        result = new_result(task, str(prepared.job.id), call.args, call.kwargs, enqueued_at=datetime.now(UTC))
+        result = new_result(
+            task, str(prepared.job.id), call.args, call.kwargs, backend=self.alias, enqueued_at=datetime.now(UTC)
+        )
         task_enqueued.send_robust(type(self), task_result=result)
         return result
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...conf import MAX_CONNECTION_NAME
 from ...exceptions import InvalidOption
 from ...jobs.definition import UNSET, Unset, check_count, check_timeout
 from ...jobs.names import check_name
@@ -13,7 +14,6 @@ from ...jobs.retry import Backoff, check_backoff
 from ...jobs.times import seconds
 
 DAY = 86_400.0  # long enough for whoever asks the next morning, short enough to keep the table small
-MAX_CONNECTION_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,7 @@ def _of_job(record: JobRecord, place: Place) -> AnyResult:
 def new_result(task: AnyTask, id: str, args: list[Any], kwargs: dict[str, Any], **known: Any) -> AnyResult:
     """A TaskResult; what is not ``known`` has not happened yet."""
     values: dict[str, Any] = {
+        "backend": task.backend,
         "status": TaskResultStatus.READY,
         "enqueued_at": None,
         "started_at": None,
@@ -82,7 +83,7 @@ def new_result(task: AnyTask, id: str, args: list[Any], kwargs: dict[str, Any], 
     }
     for name in ("enqueued_at", "started_at", "last_attempted_at", "finished_at"):
         values[name] = shown(values[name])
-    return TaskResult(task=task, id=id, args=args, kwargs=kwargs, backend=task.backend, **values)
+    return TaskResult(task=task, id=id, args=args, kwargs=kwargs, **values)
 
 
 def task_as_dispatched(place: Place, queue: str, priority: int, run_after: datetime | None = None) -> AnyTask:

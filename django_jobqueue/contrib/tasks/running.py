@@ -169,6 +169,7 @@ def _on_failed(*, id: UUID, name: str, connection: str, attempt: int, dead_lette
         result.errors.append(error_of(**_described(failure)))
         if running.may_show_its_error(failure):
             error = running.error or error
+        running.error = None
     try:
         raise error
     except BaseException:  # receivers, as Django's own log, ask sys.exc_info()
@@ -176,6 +177,8 @@ def _on_failed(*, id: UUID, name: str, connection: str, attempt: int, dead_lette
             _send_finished(result)
         else:
             _finish(running, TaskResultStatus.FAILED, failure["elapsed"])
+    finally:
+        del error  # its traceback holds this frame: a cycle
 
 
 def _forget(*, id: UUID, attempt: int, **kwargs: Any) -> None:
