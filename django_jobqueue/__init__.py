@@ -24,6 +24,7 @@ from .jobs.payloads import PREVIOUS
 from .jobs.retry import Exponential
 from .operations.batches import get_batch
 from .operations.lookup import get_job
+from .operations.progress import progress_token
 
 __version__ = "0.1.0"
 
@@ -52,5 +53,6 @@ __all__ = [
     "get_batch",
     "get_job",
     "job",
+    "progress_token",
     "using",
 ]

@@ -23,6 +23,7 @@ from ..drivers import Driver, connections
 from ..exceptions import InvalidConnection, InvalidOption, JobQueueError
 from ..jobs.definition import define
 from ..jobs.flows import (
+    MASKED_ARGUMENTS,
     NO_LIMIT,
     RELAY_ATTEMPTS,
     SPREAD,
@@ -104,13 +105,14 @@ class Batch(Composite):
         text = json.dumps({**asdict(new), "id": new.id.hex, "members": members})
         first = prepared[0].job if prepared else None
         job = NewJob(
-            id=new_job_id(),
+            id=new.id,  # so that whoever looks for the batch before its turn is over finds this job
             name=SPREAD,
             queue="default" if first is None else first.queue,
             payload=encode([text, None], {}, (), NO_LIMIT),
             format=FORMAT,
             rank=0 if first is None else first.rank,
             max_attempts=RELAY_ATTEMPTS,
+            masked=MASKED_ARGUMENTS,
         )
         return Step(_driver_of(prepared).alias, job), new.id
 

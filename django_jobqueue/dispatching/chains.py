@@ -35,11 +35,12 @@ class Composite:
 class DispatchedChain:
     """What the dispatch of a chain did: the ids of its steps, in order, of which the first is stored as a job.
 
-    That of a batch is the batch's.
+    That of a batch is the batch's. ``connection`` is that of all steps, None where they are on several.
     """
 
     ids: tuple[UUID, ...]
     stored: bool
+    connection: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +60,21 @@ class Chain:
 
     def dispatch(self) -> DispatchedChain:
         """Store the chain; raises InvalidPayload, or UnknownJob, for any of its steps before anything is stored."""
-        prepared, ids = self.prepare()
-        return DispatchedChain(ids, store(prepared).stored)
+        prepared, steps = self.prepare()
+        aliases = {connection for connection, _id in steps}
+        ids = tuple(step_id for _connection, step_id in steps)
+        stored = store(prepared).stored
+        return DispatchedChain(ids, stored, prepared.connection if len(aliases) == 1 else None)
 
     async def adispatch(self) -> DispatchedChain:
         """``dispatch`` for async code, on the thread whose transaction sync code sees."""
         return await sync_to_async(self.dispatch)()
 
-    def prepare(self, batch: UUID | None = None) -> tuple[Prepared, tuple[UUID, ...]]:
-        """The first step with the others as its flow, and the ids of all; ``batch`` is the one that it belongs to."""
+    def prepare(self, batch: UUID | None = None) -> tuple[Prepared, list[tuple[str, UUID]]]:
+        """The first step with the others as its flow, and the connection and id of each.
+
+        ``batch`` is the one that the chain belongs to.
+        """
         made = [_made(part, is_first=index == 0) for index, part in enumerate(self.steps)]
         first, *others = (step for step, _id in made)
         if batch is not None:
@@ -80,7 +87,7 @@ class Chain:
                 f"The steps of the chain after its first take {size} bytes; PAYLOAD_LIMIT is {limit}. Store the data "
                 "and pass its key."
             )
-        return Prepared(*first.before(rest)), tuple(part_id for _step, part_id in made)
+        return Prepared(*first.before(rest)), [(step.connection, part_id) for step, part_id in made]
 
     def _check_member(self, first: Step, others: Sequence[Step]) -> None:
         """A member of a batch, which lives on one connection, and whose steps take turns as one job."""

@@ -24,8 +24,10 @@ from ..jobs.records import (
     NewBatch,
     NewJob,
     Position,
+    ProgressRecord,
     QueueSize,
     Release,
+    Report,
     Rescued,
     Reservation,
     Reserved,
@@ -311,6 +313,20 @@ class Driver(ABC):
 
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         """Delete batches that ended ``older_than`` seconds ago, at most ``limit``; as ``prune_results``."""
+        return 0
+
+    # Progress
+
+    def write_progress(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
+        """Store how far jobs are, in a transaction of its own; what was said under a lost reservation is left out."""
+        return
+
+    def get_progress(self, job_id: UUID) -> ProgressRecord | None:
+        """The last report of a job that was stored, None when there is none."""
+        return None
+
+    def prune_progress(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        """Delete reports that are ``older_than`` seconds old, at most ``limit``; as ``prune_results``."""
         return 0
 
     # Waiting

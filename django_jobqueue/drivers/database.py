@@ -44,8 +44,10 @@ from ..jobs.records import (
     NewBatch,
     NewJob,
     Position,
+    ProgressRecord,
     QueueSize,
     Release,
+    Report,
     Rescued,
     Reservation,
     Reserved,
@@ -55,7 +57,7 @@ from ..jobs.records import (
 )
 from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
 from ..jobs.times import from_microseconds, microseconds, to_microseconds
-from ..models import Batch, BatchMember, FailedJob, Job, Result
+from ..models import Batch, BatchMember, FailedJob, Job, Progress, Result
 from ..models.batch import CANCELLED
 from ..models.batch import FAILED as MEMBER_FAILED
 from ..models.fields import as_uuid, store_clock, store_now_sql, uuid_parameter
@@ -77,6 +79,7 @@ from .hints import Hints
 from .inserts import insert_statement
 from .ledger import Ledger
 from .listening import Listener, can_listen
+from .progress import ProgressRows
 from .results import Results
 from .slowness import slowdowns
 from .transactions import is_conflict, opening_statements, own_look, own_transaction, repeating
@@ -140,6 +143,7 @@ class DatabaseDriver(DeadLetterDriver):
         self.ledger = Ledger(self._database)
         self.results = Results(alias, self._database)
         self.batches = Batches(alias, self._database)
+        self.progress = ProgressRows(alias, self._database)
         self._hints = Hints(self._database, self.wake_listeners)
         self._listener: Listener | None = None
         self._listening = Lock()
@@ -772,6 +776,17 @@ class DatabaseDriver(DeadLetterDriver):
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         return self.batches.prune(older_than, limit, now)
 
+    # Progress
+
+    def write_progress(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
+        self.progress.write(reports, now)
+
+    def get_progress(self, job_id: UUID) -> ProgressRecord | None:
+        return self.progress.get(job_id)
+
+    def prune_progress(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        return self.progress.prune(older_than, limit, now)
+
     def problems(self) -> list[str]:
         connection = connections[self._database]
         if connection.vendor == "sqlite" and connection.settings_dict["NAME"] == ":memory:":
@@ -784,7 +799,7 @@ class DatabaseDriver(DeadLetterDriver):
                 tables = connection.introspection.table_names(cursor)
         except self.outages as error:
             return [f"The database {self._database!r} is not reachable: {' '.join(str(error).split())}"]
-        if not {model._meta.db_table for model in (Job, FailedJob, Result, Batch, BatchMember)} <= set(tables):
+        if not {model._meta.db_table for model in _MODELS} <= set(tables):
             option = "" if self._database == DEFAULT_DB_ALIAS else f" --database {self._database}"
             return [
                 f"The tables of django_jobqueue are missing in the database {self._database!r}; "
@@ -916,6 +931,8 @@ class DatabaseDriver(DeadLetterDriver):
             retries=job.retries,
         )
 
+
+_MODELS = (Job, FailedJob, Result, Batch, BatchMember, Progress)
 
 _END_SESSION = {"postgresql": "SELECT pg_terminate_backend(%s)", "mysql": "KILL %s"}
 

@@ -36,8 +36,10 @@ from ..jobs.records import (
     NewJob,
     NewResult,
     Position,
+    ProgressRecord,
     QueueSize,
     Release,
+    Report,
     Rescued,
     Reservation,
     Reserved,
@@ -128,6 +130,7 @@ class MemoryDriver(Driver):
         self._dead: dict[int, _DeadLetter] = {}
         self._results: dict[UUID, tuple[datetime, ResultRecord]] = {}  # with the time until which it is kept
         self._batches: dict[UUID, _Batch] = {}
+        self._progress: dict[UUID, ProgressRecord] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -613,6 +616,30 @@ class MemoryDriver(Driver):
             pruned = nsmallest(limit, ended)
             for _finished_at, batch_id in pruned:
                 del self._batches[batch_id]
+        return len(pruned)
+
+    # Progress
+
+    def write_progress(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
+        moment = _moment(now)
+        with self._lock:
+            for report in reports:
+                job = self._jobs.get(report.id)
+                token = None if job is None or job.held is None else job.held.token
+                if report.token in {None, token}:
+                    self._progress[report.id] = ProgressRecord(report.percent, report.stage, moment)
+
+    def get_progress(self, job_id: UUID) -> ProgressRecord | None:
+        with self._lock:
+            return self._progress.get(job_id)
+
+    def prune_progress(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
+        before = _moment(now) - timedelta(seconds=older_than)
+        with self._lock:
+            old = [(last.updated_at, job_id) for job_id, last in self._progress.items() if last.updated_at <= before]
+            pruned = nsmallest(limit, old)
+            for _updated_at, job_id in pruned:
+                del self._progress[job_id]
         return len(pruned)
 
     # Waiting

@@ -14,8 +14,11 @@ from typing import Any, NoReturn, Protocol
 from uuid import UUID
 
 from ..exceptions import InvalidOption
+from .errors import storable
 from .payloads import FORMAT, decode, decode_metadata
 from .times import seconds
+
+MAX_STAGE = 200
 
 
 class JobControl(BaseException):
@@ -49,6 +52,7 @@ class JobContext:
     started_at: datetime
     timeout: float | None = None
     batch_id: UUID | None = None
+    reported: Callable[[int | None, str], None] = field(default=lambda percent, stage: None, repr=False)
     stop_asked: Callable[[], bool] = field(default=lambda: False, repr=False)
     stored_payload: str = field(default="{}", repr=False)
     stored_metadata: str = field(default="", repr=False)
@@ -80,6 +84,15 @@ class JobContext:
         """Whether the worker is stopping, or the job's reservation was lost: finish soon, or release."""
         return self.stop_asked()
 
+    def progress(self, percent: float | None = None, stage: str = "") -> None:
+        """Say how far this job is: 0 to 100, None when nobody knows, and a few words, cut to 200 characters.
+
+        It touches memory only; the worker stores the last that was said, within a second. Raises InvalidOption.
+        """
+        if not isinstance(stage, str):
+            raise InvalidOption(f"progress() takes the stage as a string, not {stage!r}.")
+        self.reported(_percent(percent), storable(stage)[:MAX_STAGE])
+
     def release(self, delay: float | timedelta = 0) -> NoReturn:
         """Put this job back, to run again after ``delay`` seconds; no attempt is spent. Does not return."""
         raise ReleaseRequest(seconds("delay", delay))
@@ -89,6 +102,14 @@ class JobContext:
         if not isinstance(reason, str):
             raise InvalidOption(f"fail() takes the reason as a string, not {reason!r}.")
         raise FailedByHandler(reason)
+
+
+def _percent(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+        raise InvalidOption(f"progress() takes a percentage from 0 to 100, or None, not {value!r}.")
+    return int(value)
 
 
 class RunningJob(Protocol):

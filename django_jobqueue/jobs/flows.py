@@ -26,6 +26,8 @@ RELAY = "django_jobqueue.relay"
 SPREAD = "django_jobqueue.spread"
 # The flow of a batch's member is as long at most, and the same for all of them: read once.
 SHORT = 64
+# The arguments of our own jobs hold those of others, with whatever is secret in them.
+MASKED_ARGUMENTS = '[["args",0],["args",1]]'
 # A store may be away for hours: with the default backoff these attempts take more than a day.
 RELAY_ATTEMPTS = 40
 
@@ -244,6 +246,7 @@ def _here(step: Step, connection: str, queue: str, rank: int) -> NewJob:
         format=FORMAT,
         rank=rank,
         max_attempts=RELAY_ATTEMPTS,
+        masked=MASKED_ARGUMENTS,
     )
 
 

@@ -321,6 +321,27 @@ class FailedSummary:
     failed_at: datetime
 
 
+class Report(NamedTuple):
+    """How far a job is: ``percent`` from 0 to 100, None when nobody knows, and a few words.
+
+    ``token`` is that of the reservation under which it was said; None of a job that has just ended under its own.
+    """
+
+    id: UUID
+    token: UUID | None
+    percent: int | None
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressRecord:
+    """The last report of a job that was stored."""
+
+    percent: int | None
+    stage: str
+    updated_at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBatch:
     """A batch to store. ``callbacks`` is the text of ``flows.Callbacks``, ``metadata`` JSON text."""

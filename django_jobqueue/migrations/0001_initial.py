@@ -8,14 +8,14 @@ import django_jobqueue.models.fields
 import django_jobqueue.models.indexes
 
 # A queue replaces all its rows again and again: by the usual share of a table, dead ones would be swept too late.
-VACUUM_SOON = (
-    "ALTER TABLE django_jobqueue_job SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
-)
+# So do the members of batches.
+VACUUM_SOON = "ALTER TABLE %s SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
 
 
 def vacuum_soon(apps: Any, schema_editor: Any) -> None:
     if schema_editor.connection.vendor == "postgresql":
-        schema_editor.execute(VACUUM_SOON)
+        for table in ("django_jobqueue_job", "django_jobqueue_batchmember"):
+            schema_editor.execute(VACUUM_SOON % table)
 
 
 class Migration(migrations.Migration):
@@ -213,6 +213,27 @@ class Migration(migrations.Migration):
             ],
             options={
                 "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="Progress",
+            fields=[
+                (
+                    "job_id",
+                    django_jobqueue.models.fields.JobIdField(
+                        editable=False, primary_key=True, serialize=False, verbose_name="job id"
+                    ),
+                ),
+                ("connection", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="connection")),
+                ("percent", models.SmallIntegerField(null=True, verbose_name="percent")),
+                ("stage", models.CharField(default="", max_length=200, verbose_name="stage")),
+                ("updated_at", django_jobqueue.models.fields.ClockField(verbose_name="reported")),
+            ],
+            options={
+                "verbose_name": "progress",
+                "verbose_name_plural": "progress",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["updated_at"], name="jobqueue_progress_updated")],
             },
         ),
         migrations.CreateModel(

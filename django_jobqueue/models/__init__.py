@@ -6,6 +6,7 @@ from .batch import Batch, BatchMember
 from .failed_job import FailedJob
 from .fields import ClockField, StoreNow
 from .job import Job
+from .progress import Progress
 from .result import Result
 from .worker import Worker, WorkerRequest
 
@@ -15,6 +16,7 @@ __all__ = [
     "ClockField",
     "FailedJob",
     "Job",
+    "Progress",
     "Result",
     "StoreNow",
     "Worker",

@@ -20,6 +20,15 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """The last that a job said of how far it is; ``percent`` is None when it did not know."""
+
+    percent: int | None
+    stage: str
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class FoundJob:
     """A job as it was when it was read.
 
@@ -46,6 +55,14 @@ class FoundJob:
     @property
     def has_ended(self) -> bool:
         return self.state in {PROCESSED, FAILED}
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the job is, read now; None when it never said. It may be a second old."""
+        record = connections[self.connection].get_progress(self.id)
+        if record is None:
+            return None
+        return Progress(100 if self.state == PROCESSED else record.percent, record.stage, record.updated_at)
 
     def cancel(self) -> bool:
         """Remove the job from its queue; False when it is running, or gone."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ..conf import get_settings
 from ..jobs.context import JobContext
@@ -17,6 +16,14 @@ from ..jobs.payloads import encode_result
 from ..jobs.records import AttemptRecord, Complete, Fail, NewResult, Release, Reservation, Settlement
 from ..jobs.retry import GiveUp, Policy, decide
 from .options import WorkerOptions
+
+
+class Listener(Protocol):
+    """Who hears what a handler asks and says about its job while it runs."""
+
+    def asks_to_stop(self, job: Reservation) -> bool: ...
+
+    def report(self, job: Reservation, percent: int | None, stage: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -30,7 +37,7 @@ class Attempt:
     options: WorkerOptions
     definition: Definition | None
     reserved: float
-    asks_to_stop: Callable[[Reservation], bool]
+    listener: Listener
     started: float = field(default_factory=time.monotonic)
     secrets: list[str] = field(default_factory=list)
     _context: JobContext | None = None
@@ -52,7 +59,8 @@ class Attempt:
                 connection=job.connection,
                 started_at=self.started_at,
                 timeout=self.timeout,
-                stop_asked=lambda: self.asks_to_stop(job),
+                reported=lambda percent, stage: self.listener.report(job, percent, stage),
+                stop_asked=lambda: self.listener.asks_to_stop(job),
                 stored_payload=job.payload,
                 stored_metadata=job.metadata,
                 batch_id=batch_of(job.flow),

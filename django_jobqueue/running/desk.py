@@ -22,6 +22,7 @@ from ..jobs.records import Complete, Fail, Release, Reservation
 from ..signals import job_failed, job_lost, job_processed, job_released
 from .attempt import Ended
 from .options import WorkerStats
+from .progress import Board
 
 logger = logging.getLogger("django_jobqueue")
 
@@ -34,6 +35,7 @@ class Desk:
         self._pending: list[Ended] = []
         self._lock = RLock()
         self._lost: set[UUID] = set()
+        self.board = Board()
 
     def hand_in(self, ended: Ended) -> None:
         """Take an ended attempt; settle it now when it must not wait. Raises the store's outages."""
@@ -76,6 +78,9 @@ class Desk:
     def note_lost(self, ids: Iterable[UUID]) -> None:
         self._lost.update(ids)
 
+    def report(self, job: Reservation, percent: int | None, stage: str) -> None:
+        self.board.report(job, percent, stage)
+
     def asks_to_stop(self, job: Reservation) -> bool:
         return self._is_stopping() or job.id in self._lost
 
@@ -93,6 +98,9 @@ class Desk:
                 followed.append(ended)
         if followed:
             self._see_to_what_follows(followed)
+        if self.board:
+            ends = [(one.attempt.job, one.settlement if one.attempt.job.id in owned else None) for one in batch]
+            self.board.close(ends, self.now)
 
     def _see_to_what_follows(self, batch: list[Ended]) -> None:
         """Say what was stored, and end the batches whose last member this was."""

@@ -43,7 +43,7 @@ def execute(
     ``reserved`` is the moment of ``time.monotonic()`` at which the reservation arrived. Raises the store's
     outages only; what was to be settled then stays with the desk.
     """
-    attempt = Attempt(job, options, registry.find(job.name), reserved, desk.asks_to_stop)
+    attempt = Attempt(job, options, registry.find(job.name), reserved, desk)
     _announce_start(attempt, driver)
     if attempt.is_atomic:
         ended = _run_atomic(attempt, driver, surroundings, limit, desk.now)

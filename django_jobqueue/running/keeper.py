@@ -1,8 +1,8 @@
 """The keeper: one thread for each loop, for what must happen while a handler runs.
 
 It hands back the unstarted when the job in hand outlasts a slice, flushes what has finished, renews reservations,
-tells a handler that its time is over, and, when the grace time ends, releases the job in hand. It has a database
-connection of its own, opened only when there is such a thing to do.
+stores what a handler says of its progress, tells a handler that its time is over, and, when the grace time ends,
+releases the job in hand. It has a database connection of its own, opened only when there is such a thing to do.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Keeper:
         self._limit = limit
         self._on_abandoned = on_abandoned
         self._waiter = stopping.waiter()
+        desk.board.wake = self._waiter.wake
         self._thread: Thread | None = None
         self._ended = False
         self._idle = True
@@ -117,8 +118,7 @@ class Keeper:
             due.append(slice_left)  # a job that begins after this look may have little time
         elif self._hand.has_unstarted or self._desk.held():
             due.append(SLICE_SECONDS)
-        if (timeout := self._limit.look()) is not None:
-            due.append(timeout)
+        due += [seconds for seconds in (self._limit.look(), self._desk.board.look()) if seconds is not None]
         if self._stopping.requested and running is not None:
             due.append(self._grace_left(now))
         return max(0.001, min(due))
@@ -164,7 +164,7 @@ class Keeper:
             self._options,
             registry.find(running.job.name),
             running.since,
-            self._desk.asks_to_stop,
+            self._desk,
             started=running.since,
         )
         is_released = False

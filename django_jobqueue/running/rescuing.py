@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from datetime import datetime
 
 from ..dispatching.batches import announce_closed, close
@@ -53,7 +54,9 @@ def announce(driver: Driver, job: Rescued, why: str) -> None:
         )
     announce_stored(driver, job.then)
     if job.batch is not None:
-        close(driver, job.batch)
+        # What an outage leaves open a sweep ends.
+        with suppress(*driver.outages):
+            close(driver, job.batch)
 
 
 def sweep(driver: Driver) -> None:

@@ -46,6 +46,7 @@ PRUNE_INTERVAL = 60.0
 # Only after a crash is there something to sweep up, or after a cancel.
 SWEEP_INTERVAL = 5.0
 BATCHES_KEPT = 7 * 86_400.0
+PROGRESS_KEPT = 86_400.0
 # Longer than hints are held back after one that was given.
 LOOK_AGAIN_SECONDS = 0.01
 # Where no hint tells of a job, others often follow the one that polling found: the pauses begin here, and double.
@@ -314,6 +315,7 @@ class Worker:
         for driver in self._reachable():
             with self._health[driver.alias].reaching():
                 pruned = max(pruned, driver.prune_results(limit=PRUNE_LIMIT))
+                pruned = max(pruned, driver.prune_progress(older_than=PROGRESS_KEPT, limit=PRUNE_LIMIT))
                 pruned = max(pruned, driver.prune_batches(older_than=BATCHES_KEPT, limit=PRUNE_LIMIT))
         if pruned < PRUNE_LIMIT:
             self._prune_at = now + PRUNE_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load

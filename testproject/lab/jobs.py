@@ -24,6 +24,17 @@ def noop_each(index: int) -> None:
     tally.hit(index)
 
 
+@job(queue="bench-atomic", atomic=True)
+def noop_atomic(index: int) -> None:
+    tally.hit(index)
+
+
+@job(queue="bench-kept", keep_result=60)
+def noop_kept(index: int) -> int:
+    tally.hit(index)
+    return index
+
+
 @job(queue="bench-ms")
 def one_millisecond(index: int) -> None:
     tally.hit(index)

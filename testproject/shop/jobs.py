@@ -7,6 +7,7 @@ import json
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from time import sleep
 from urllib.request import ProxyHandler, Request, build_opener
 
 from django.conf import settings
@@ -99,3 +100,34 @@ def write_sales_report(day: date) -> None:
         writer = csv.writer(file)
         writer.writerow(["product", "orders", "amount"])
         writer.writerows(rows)
+
+
+# Between two items, so that a person sees the bar move.
+SECONDS_PER_ITEM = 0.25
+ITEMS = 12
+
+
+@job(takes_context=True)
+def count_stock(context: JobContext) -> int:
+    """The first of three steps that a page follows: see how many products there are."""
+    _work_through(context, "counting")
+    return Product.objects.count()
+
+
+@job(takes_context=True)
+def order_stock(context: JobContext, count: int) -> int:
+    """The second step: order as many again."""
+    _work_through(context, "ordering")
+    return count * 2
+
+
+@job(takes_context=True)
+def print_labels(context: JobContext, count: int) -> None:
+    """The last step: print a label for each."""
+    _work_through(context, "printing")
+
+
+def _work_through(context: JobContext, what: str) -> None:
+    for item in range(ITEMS):
+        context.progress(item * 100 / ITEMS, f"{what} {item + 1}/{ITEMS}")
+        sleep(SECONDS_PER_ITEM)

@@ -10,7 +10,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST, require_safe
 
-from shop.jobs import notify_warehouse, send_receipt
+from django_jobqueue import PREVIOUS, chain, progress_token
+from shop.jobs import count_stock, notify_warehouse, order_stock, print_labels, send_receipt
 from shop.models import Customer, Order, Product
 from shop.warehouse import Warehouse
 
@@ -71,6 +72,19 @@ def checkout(request: HttpRequest) -> HttpResponse:
         return _page(request, form, status=402)
     messages.success(request, f"Thank you! Order {order.pk} is placed.")
     return redirect("shop:index")
+
+
+@require_POST
+def restock(request: HttpRequest) -> HttpResponse:
+    """Dispatch a chain of three jobs, and show how far it is."""
+    dispatched = chain(count_stock.s(), order_stock.s(PREVIOUS), print_labels.s(PREVIOUS)).dispatch()
+    return redirect("shop:restocking", token=progress_token(dispatched))
+
+
+@require_safe
+def restocking(request: HttpRequest, token: str) -> HttpResponse:
+    """Follow a chain, by a token that nobody can guess."""
+    return render(request, "shop/restocking.html", {"token": token})
 
 
 @csrf_exempt

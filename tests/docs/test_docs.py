@@ -133,7 +133,9 @@ def test_every_check_has_a_row_and_no_other_has() -> None:
     assert set(first_cells(page("reference/checks.md"))) - {"Id"} == ids
 
 
-@pytest.mark.parametrize("name", ["Job", "FailedJob", "Result", "Batch", "BatchMember", "Worker", "WorkerRequest"])
+@pytest.mark.parametrize(
+    "name", ["Job", "FailedJob", "Result", "Batch", "BatchMember", "Progress", "Worker", "WorkerRequest"]
+)
 def test_every_column_has_a_row_and_no_other_has(name: str) -> None:
     from django_jobqueue import models
 
@@ -143,10 +145,10 @@ def test_every_column_has_a_row_and_no_other_has(name: str) -> None:
 
 
 def test_every_index_and_permission_is_told() -> None:
-    from django_jobqueue.models import Batch, BatchMember, FailedJob, Job, Result
+    from django_jobqueue.models import Batch, BatchMember, FailedJob, Job, Progress, Result
 
     text = page("reference/tables.md")
-    names = [index.name for model in (Job, Result, Batch, BatchMember) for index in model._meta.indexes]
+    names = [index.name for model in (Job, Result, Batch, BatchMember, Progress) for index in model._meta.indexes]
     names += [codename for model in (Job, FailedJob) for codename, _ in model._meta.permissions]
     assert [name for name in names if f"`{name}`" not in text] == []
 

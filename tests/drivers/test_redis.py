@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -280,6 +283,32 @@ def test_a_dead_letter_of_a_job_that_was_lost_meanwhile_is_taken_back(
     assert store.get(job).state == "ready"
 
 
+def test_a_dead_letter_that_is_retried_before_its_job_has_left_takes_the_place_of_that(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a rescue is about to remove the job, since it has its dead letter: one of the two must remain."""
+    store.dispatch()
+    failed = store.take_one()
+    lose_redis(monkeypatch, driver, "settle")
+    with pytest.raises(ConnectionError):
+        store.fail(failed)
+    settled_before = driver.dead_letters.settled_before
+
+    def retried(forms: Any) -> Any:
+        found = settled_before(forms)
+        number = driver.last_failed_number()
+        assert store.retry(number) == {number}
+        return found
+
+    monkeypatch.setattr(driver.dead_letters, "settled_before", retried)
+    assert store.lose() == []
+    record = store.get(failed)
+    assert (record.state, record.retries, record.attempts) == ("ready", 1, 0)
+    assert driver.failed_count() == 0
+    assert store.complete(failed) == set()
+    assert driver.sizes(now=store.clock.now)["default"].ready == 1
+
+
 def test_a_rescue_that_was_interrupted_is_repeated(
     store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,6 +450,29 @@ def test_two_dead_letters_of_different_bytes_are_two(store: Store, driver: Redis
     store.rescue()
     assert driver.failed_count() == 2
     assert all(isinstance(letter.id, UUID) for letter in driver.failed())
+
+
+def test_what_version_1_wrote_is_read(store: Store, driver: RedisDriver, clock: Clock) -> None:
+    """Jobs that wait while a project is upgraded."""
+    job_id = UUID("01a22997-d6ca-72f8-9a7f-25667748bd4a")
+    keys = driver.keys.of(["mail"])
+    moment = int(clock.now.timestamp()) * 1_000_000
+    form = f"1 ready -5 {moment} {moment} {moment} 1 1 0 2 1 4 {moment + 7}   0 \nmail\nshop.jobs.sync\n"
+    record = json.dumps(asdict(attempt()))
+    driver.client.hset(driver.keys.jobs, job_id.hex, form)
+    driver.client.hset(driver.keys.bodies, job_id.hex, '1 10 2  {"user":7}[]{"args":["☃"],"kwargs":{}}')
+    driver.client.hset(driver.keys.errors, job_id.hex, f"1\n{record}")
+    driver.client.hset(driver.keys.queues, "mail", 1)
+    driver.client.zadd(keys[-2], {f"{moment:017}{job_id.hex}": -5})
+    assert driver.get(job_id) == driver.peek("mail", limit=1)[0]
+    (held,) = store.take("mail")
+    assert (held.id, held.name, held.queue, held.rank) == (job_id, "shop.jobs.sync", "mail", -5)
+    assert (held.attempt, held.exceptions, held.crashes, held.max_attempts) == (2, 1, 0, 4)
+    assert (held.payload, held.metadata, held.masked) == ('{"args":["☃"],"kwargs":{}}', '{"user":7}', "[]")
+    assert held.retry_until == clock.now + timedelta(microseconds=7)
+    store.fail(held)
+    record_of_it = store.get(held)
+    assert (record_of_it.retries, record_of_it.errors.total) == (2, 2)
 
 
 # Other projects

@@ -106,12 +106,12 @@ def worker(make_worker: Callable[..., Worker]) -> Worker:
 @pytest.fixture
 def archive(transactional_db: None, tmp_path: Path) -> Iterator[str]:
     """A second database, a SQLite file with the tables of the queue."""
-    from django_jobqueue.models import Batch, BatchMember, FailedJob, Job, Result
+    from django_jobqueue.models import Batch, BatchMember, FailedJob, Job, Progress, Result
 
     place = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "archive.sqlite3")}
     with database_alias("archive", **place) as connection:
         connection.settings_dict["OPTIONS"] = {}
         with connection.schema_editor() as editor:
-            for model in (Job, FailedJob, Result, Batch, BatchMember):
+            for model in (Job, FailedJob, Result, Batch, BatchMember, Progress):
                 editor.create_model(model)
         yield connection.alias

@@ -468,6 +468,25 @@ def is_uuid_in_a_scheduled_relay(job_id: UUID) -> bool:
     return row.name == RELAY and row.state == "scheduled" and job_id.hex in row.payload
 
 
+def test_what_a_relay_carries_is_masked_where_it_is_shown(
+    two_connections: tuple[Driver, Driver],
+    make_worker: Callable[..., Worker],
+    clock: Clock,
+    step: Any,
+    register: Register,
+) -> None:
+    from django_jobqueue.jobs.payloads import decode, values_at
+
+    @register(sensitive=("pin",))
+    def pay(pin: str) -> None: ...
+
+    chain(step.s(1), pay.using(connection="fast").s("5512-9981")).dispatch()
+    make_worker().work_once(now=clock.tick())
+    (relay,) = two_connections[0].peek("default", limit=10)
+    args, kwargs = decode(relay.payload, relay.format)
+    assert values_at(relay.masked, args, kwargs) == args
+
+
 def test_the_jobs_of_our_own_are_not_among_the_projects_handlers(worker: Worker) -> None:
     from django_jobqueue.jobs.registry import registry
 

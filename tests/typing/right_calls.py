@@ -8,16 +8,23 @@ from typing import Any, assert_type
 from uuid import UUID
 
 from django_jobqueue import (
+    PREVIOUS,
     Dispatched,
+    DispatchedBatch,
+    DispatchedChain,
     Exponential,
     JobContext,
     adispatch,
+    batch,
+    chain,
     current_job,
     dispatch,
     dispatch_later,
     dispatch_many,
+    get_batch,
     get_job,
     job,
+    progress_token,
     using,
 )
 from django_jobqueue.dispatching.handler import Call, Handler
@@ -107,6 +114,7 @@ send_receipt.using(delay=60).dispatch(7)
 send_receipt.using(delay=timedelta(minutes=1), queue="low", priority=-5, metadata={"user": 7}).dispatch(7)
 send_receipt.using(available_at=datetime(2030, 1, 1, tzinfo=UTC), connection="fast").dispatch(7)
 send_receipt.using(delay=None).using(queue="low").dispatch(7)
+send_receipt.using(after_commit=False).dispatch(7)
 sync_stock.using(delay=60).dispatch(7, "a")
 other.using(queue="low").dispatch(1, queue="q")
 
@@ -151,3 +159,28 @@ context = current_job()
 if context is not None:
     assert_type(context.deadline, datetime | None)
     context.release(timedelta(seconds=5))
+
+
+def flows() -> None:
+    steps = chain(send_receipt.s(7), sync_stock.using(queue="low").s(PREVIOUS, email="a"), using("x").s())
+    dispatched = steps.catch(other.s(PREVIOUS, queue="b")).dispatch()
+    assert_type(dispatched, DispatchedChain)
+    assert_type(dispatched.ids, tuple[UUID, ...])
+    jobs = batch([send_receipt.s(7), steps], name="night", metadata={"a": 1}, allow_failures=True)
+    assert_type(
+        jobs.then(send_receipt.s(1)).catch(send_receipt.s(1)).finally_(send_receipt.s(1)).dispatch(), DispatchedBatch
+    )
+    chain(jobs, send_receipt.s(PREVIOUS)).dispatch()
+    found = get_batch(jobs.dispatch().id)
+    if found is not None:
+        assert_type(found.add([send_receipt.s(8)]), list[UUID])
+        assert_type(found.percent, int)
+    assert_type(progress_token(dispatched), str)
+
+
+def results(job_id: UUID) -> None:
+    found = get_job(job_id)
+    if found is not None and (ended := found.wait(timeout=timedelta(seconds=1))) is not None:
+        assert_type(ended.result_error, str)
+        if ended.progress is not None:
+            assert_type(ended.progress.percent, int | None)

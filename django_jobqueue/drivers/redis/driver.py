@@ -194,34 +194,33 @@ class RedisDriver(DeadLetterDriver):
                 ends.complete(item)
             elif isinstance(item, Release):
                 ends.release(item)
-            elif item.reservation.token == dead.get(item.reservation.id):
+            elif (item.reservation.id, item.reservation.token.hex) in dead:
                 held = item.reservation
                 ends.remove(held.id, held.token.hex, held.queue, item.then)
         ours = self._end(ends, now)
-        self.dead_letters.drop(dead.keys() - ours)
+        self.dead_letters.drop({form.id: form.retries for form in dead.values() if form.id not in ours})
         self._wake(ready_queues(item for item in settlements if item.reservation.id in ours))
         return ours
 
-    def _store_dead(self, fails: Sequence[Fail], now: datetime | None) -> dict[UUID, UUID]:
-        """Write the dead letters of what is still held; return the token of each job."""
+    def _store_dead(self, fails: Sequence[Fail], now: datetime | None) -> dict[tuple[UUID, str], Form]:
+        """Write the dead letters of what is still held; return the form of each by its id and token."""
         if not fails:
             return {}
         reservations = names_and_tokens(item.reservation for item in fails)
         moment, *found = self.store.run("hold", [], [_text(now), microseconds(HOLD_SECONDS), *reservations])
-        valid: dict[UUID, tuple[Form, bytes]] = {}
-        for job_id, text, errors in in_groups(3, found):
+        dead, errors = {}, {}
+        for job_id, text, history in in_groups(3, found):
             form = read_form(job_id, text)
-            valid[form.id] = form, errors
-        jobs, tokens = [], {}
+            dead[form.id, form.token], errors[form.id, form.token] = form, read_errors(history)
+        jobs = []
         for item in fails:
             held = item.reservation
-            if held.id in valid and valid[held.id][0].token == held.token.hex:
-                form, errors = valid[held.id]
+            key = held.id, held.token.hex
+            if key in dead:
                 body = Body(held.payload, held.metadata, held.masked, held.flow)
-                jobs.append((dead_job(form, body, read_errors(errors)), item.record))
-                tokens[held.id] = held.token
+                jobs.append((dead_job(dead[key], body, errors[key]), item.record))
         self.dead_letters.store(jobs, from_microseconds(int(moment)))
-        return tokens
+        return dead
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         token = uuid4().hex
@@ -277,7 +276,7 @@ class RedisDriver(DeadLetterDriver):
             else:
                 ends.recover(form, rescued[form.id], counts=how.spends)
         ours = self._end(ends, now)
-        self.dead_letters.drop({form.id for form in dead} - ours)
+        self.dead_letters.drop({form.id: form.retries for form in dead if form.id not in ours})
         return [each for job_id, each in rescued.items() if job_id in ours]
 
     def _dead_job(self, form: Form) -> Job:

@@ -61,10 +61,10 @@ class RedisLetters(DeadLetters):
         if jobs:
             repeating(self.database, write)
 
-    def drop(self, ids: Collection[UUID]) -> None:
-        """Take back what was stored for jobs that turned out to be somebody else's."""
-        if ids:
-            repeating(self.database, lambda: self._rows.filter(job_id__in=ids).delete())
+    def drop(self, retries: Mapping[UUID, int]) -> None:
+        """Delete dead letters with exactly so many retries: what was stored for jobs that were somebody else's."""
+        for job_id, count in retries.items():
+            repeating(self.database, self._rows.filter(job_id=job_id, retries=count).delete)
 
     def settled_before(self, forms: Collection[Form]) -> set[UUID]:
         """Which of these jobs have their dead letter already; rows that a retry has left are deleted."""
@@ -72,7 +72,7 @@ class RedisLetters(DeadLetters):
             return set()
         retries = {form.id: form.retries for form in forms}
         rows = dict(self._rows.filter(job_id__in=retries).values_list("job_id", "retries"))
-        self.drop([job_id for job_id, count in rows.items() if count < retries[job_id]])
+        self.drop({job_id: count for job_id, count in rows.items() if count < retries[job_id]})
         return {job_id for job_id, count in rows.items() if count >= retries[job_id]}
 
     def put_back(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 
-from ..jobs import noop, noop_each, one_millisecond
+from ..jobs import noop, noop_atomic, noop_each, noop_kept, one_millisecond
 from .figures import Figure
 from .session import LEAST_SECONDS, Drained, Session, drained
 from .stores import Unsupported
@@ -60,6 +60,17 @@ def each(session: Session) -> Iterator[Figure]:
     ours = session.measured_drain(noop_each, jobs)
     yield Figure(key="each.raw", label="raw: reserve 100, delete each, small table", value=raw, jobs=jobs)
     yield _against_raw("each", 'drain of settle="each"', ours, raw)
+
+
+def promises(session: Session) -> Iterator[Figure]:
+    """What a job costs that promises more, against one that does not."""
+    jobs = session.jobs
+    plain = session.measured_drain(noop, jobs)
+    kept = session.measured_drain(noop_kept, jobs)
+    yield _against_plain("promises.kept", "drain of jobs that keep a result", kept, plain)
+    if session.driver.supports_transactions:
+        atomic = session.measured_drain(noop_atomic, jobs)
+        yield _against_plain("promises.atomic", "drain of atomic jobs", atomic, plain)
 
 
 def not_analyzed(session: Session) -> Iterator[Figure]:
@@ -159,6 +170,12 @@ def _bare_rate(session: Session, jobs: int) -> float:
 def _against_raw(key: str, label: str, ours: Drained, raw: float) -> Figure:
     return Figure(
         key=key, label=label, value=ours.rate, jobs=ours.jobs, against="raw, small table", limit=raw, note=_note(ours)
+    )
+
+
+def _against_plain(key: str, label: str, ours: Drained, plain: Drained) -> Figure:
+    return Figure(
+        key=key, label=label, value=ours.rate, jobs=ours.jobs, against="no-op jobs", limit=plain.rate, note=_note(ours)
     )
 
 

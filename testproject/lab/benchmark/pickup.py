@@ -11,6 +11,7 @@ from typing import Any
 from ..jobs import mixed, noop, one_millisecond
 from .figures import Figure, percentile
 from .session import Session
+from .stores import Unsupported
 from .tally import Tally
 from .workers import WorkerFailed
 
@@ -35,6 +36,7 @@ def pickup(session: Session) -> Iterator[Figure]:
         "mixed": ("mixed", mixed.definition.queue, lambda index: sleeper.dispatch(index, chance.choice(MIX))),
     }
     samples = min(SAMPLES, session.jobs)
+    yield from _raw(session, samples, chance)
     for key, (name, queue, send) in kinds.items():
         waits = _waits(session, queue, send, samples, chance)
         for percent in PERCENTILES:
@@ -45,6 +47,22 @@ def pickup(session: Session) -> Iterator[Figure]:
                 jobs=samples,
                 unit="ms",
             )
+
+
+def _raw(session: Session, samples: int, chance: random.Random) -> Iterator[Figure]:
+    """What the store itself takes: an insert, the news of it, and the reserve of a connection that waited for it."""
+    try:
+        waits = session.store.raw_pickup(samples, lambda: time.sleep(chance.uniform(*GAPS)))
+    except Unsupported:
+        return
+    for percent in PERCENTILES:
+        yield Figure(
+            key=f"pickup.raw.p{percent}",
+            label=f"raw: insert, NOTIFY, reserve, p{percent}",
+            value=percentile(waits, percent),
+            jobs=samples,
+            unit="ms",
+        )
 
 
 def _waits(session: Session, queue: str, send: Send, samples: int, chance: random.Random) -> list[float]:

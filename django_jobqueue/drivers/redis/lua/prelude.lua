@@ -122,12 +122,24 @@ local function tell(channel, queues)
   for queue in pairs(queues) do redis.pcall('PUBLISH', channel, queue) end
 end
 
+-- A retry of a dead letter takes the place of the job that it was made of, which a crash has left, or a rescue that is
+-- just removing it would leave nothing.
+local function supersede(id, place, queue, retries)
+  local job = find(id)
+  if not job or job.queue ~= queue or tonumber(job.retries) >= tonumber(retries) then return false end
+  redis.call('ZREM', ready_key(place), member(id, job))
+  redis.call('ZREM', scheduled_key(place), id)
+  drop_reserved(id, queue)
+  forget(id, queue)
+  return true
+end
+
 -- A job as fourteen arguments from ARGV[at] on; true when it was stored. Of the due time either the delay or the
 -- moment is given; the last but one is seconds to go on from then, in the first case, or the very moment.
 local JOB_ARGUMENTS = 14
 local function add(at, now, queues)
   local id, place, queue = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
-  if redis.call('HEXISTS', JOBS, id) == 1 then return false end
+  if redis.call('HEXISTS', JOBS, id) == 1 and not supersede(id, place, queue, ARGV[at + 11]) then return false end
   local delay, moment, retry = ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
   local job = {
     queue = queue, name = ARGV[at + 3], rank = ARGV[at + 4], max_attempts = ARGV[at + 5], format = ARGV[at + 6],

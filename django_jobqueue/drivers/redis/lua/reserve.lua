@@ -53,5 +53,5 @@ end
 call_for('HSET', JOBS, forms)
 call_for('ZADD', RESERVED, scores)
 call_for('ZREM', ready_key(1), taken)
-if #ids > 0 then redis.call('SET', answered, token, 'PX', math.ceil(retry_after / 1000)) end
+if #ids > 0 then redis.call('SET', answered, token, 'PX', math.max(1, math.ceil(retry_after / 1000))) end
 return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal
 
@@ -17,14 +17,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
 from django_jobqueue.drivers import Driver
-from django_jobqueue.models import FailedJob, Job
+from django_jobqueue.models import FailedJob, Job, Result
 
 from .. import rows
 from ..rows import QUEUE
 
 Table = Literal["slim", "like"]
 
-QUEUES = ("bench-noop", "bench-each", "bench-ms", "bench-mixed", QUEUE)
+QUEUES = ("bench-noop", "bench-each", "bench-atomic", "bench-kept", "bench-ms", "bench-mixed", QUEUE)
 OWN_NAMES = "lab.jobs."
 BATCH = 100
 CHUNK = 1_000
@@ -108,6 +108,10 @@ class Store(ABC):
     def raw_insert(self, jobs: int) -> float:
         """Store jobs like the queue's own, a thousand at a time; return jobs a second."""
 
+    def raw_pickup(self, samples: int, pause: Callable[[], None]) -> list[float]:
+        """Milliseconds from before one insert, that a waiting connection is told of, to its reserve's return."""
+        raise Unsupported("only PostgreSQL tells a waiting connection of an insert")
+
 
 class Database(Store):
     slim_columns: ClassVar[str]
@@ -133,6 +137,7 @@ class Database(Store):
     def clean(self) -> None:
         self.jobs.filter(name__startswith=OWN_NAMES).delete()
         self.failed_jobs.filter(name__startswith=OWN_NAMES).delete()
+        Result.objects.using(self.alias).filter(name__startswith=OWN_NAMES).delete()
         self.tidy()
 
     def tidy(self) -> None:

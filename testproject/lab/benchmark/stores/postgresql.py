@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ClassVar
 from uuid import UUID, uuid4
@@ -15,13 +16,14 @@ from psycopg import sql
 
 from django_jobqueue.models import Job
 
-from .base import BATCH, QUEUE, Database, Unsupported
+from .base import BATCH, NAMES, QUEUE, Database, Unsupported
 
 SCHEMA = "jobqueue_bench"
 # What Django needs in a connection, and a bare one of psycopg does not.
 DJANGO_PARAMETERS = {"context", "cursor_factory", "prepare_threshold"}
 SETTINGS = ("fsync", "synchronous_commit", "shared_buffers", "wal_sync_method")
 SETTLING_PAUSE, SETTLING_TRIES = 0.25, 20
+LONGEST_SILENCE = 60.0
 
 RESERVE = """
 WITH first AS (
@@ -162,6 +164,37 @@ class PostgreSQL(Database):
     def reserve(self, connection: psycopg.Connection[Any], name: str) -> list[Any]:
         statement = RESERVE.format(table=name, batch=BATCH)
         return [row[0] for row in connection.execute(statement, (QUEUE, uuid4())).fetchall()]  # type: ignore[call-overload]
+
+    def raw_pickup(self, samples: int, pause: Callable[[], None]) -> list[float]:
+        started: list[int] = []
+        with self.connect() as sender, self.connect() as listener, self.connect() as worker:
+            self._make_table(sender, "like")
+            try:
+                listener.execute("LISTEN jobqueue_bench")
+                with ThreadPoolExecutor(1) as pool:
+                    waiting = pool.submit(self._take, listener, worker, samples)
+                    for _ in range(samples):
+                        pause()
+                        started.append(time.monotonic_ns())
+                        self._fill(sender, "like", 1)
+                        sender.execute("SELECT pg_notify('jobqueue_bench', '')")
+                    taken = waiting.result()
+            finally:
+                self._drop_tables(sender)
+        return [(end - start) / 1e6 for start, end in zip(started, taken, strict=True)]
+
+    def _take(self, listener: psycopg.Connection[Any], worker: psycopg.Connection[Any], count: int) -> list[int]:
+        """When each of so many jobs was reserved, in the order of their arrival."""
+        taken: list[int] = []
+        while len(taken) < count:
+            for _ in listener.notifies(timeout=LONGEST_SILENCE, stop_after=1):
+                ids = self.reserve(worker, NAMES["like"])
+                taken += [time.monotonic_ns()] * len(ids)
+                self.delete(worker, NAMES["like"], ids)
+                break
+            else:
+                raise RuntimeError(f"{len(taken)} of {count} raw jobs were heard of.")
+        return taken
 
     def delete(self, connection: psycopg.Connection[Any], name: str, ids: list[Any]) -> None:
         connection.execute(f"DELETE FROM {name} WHERE id = ANY(%s)", (ids,))  # type: ignore[call-overload]

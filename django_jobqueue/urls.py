@@ -1,0 +1,36 @@
+"""The address at which a page of the project follows a job: ``path("jobqueue/", include("django_jobqueue.urls"))``.
+
+Without a login: the token is signed, and expires. It answers a percentage, a stage and a state, and nothing else.
+"""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import path
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from .operations.progress import as_json, how_far
+
+app_name = "django_jobqueue"
+
+# By which htmx is told to poll no longer.
+STOP_POLLING = 286
+
+
+@require_safe
+@never_cache
+def progress(request: HttpRequest, token: str) -> HttpResponse:
+    """How far the job of a token is: JSON, or for htmx the element of ``{% job_progress %}``."""
+    found = how_far(token)
+    if found is None:
+        raise Http404("This token is not valid, or it has expired.")
+    if request.headers.get("HX-Request"):
+        context = {"found": found, "token": token}
+        status = STOP_POLLING if found.is_over else 200
+        return render(request, "django_jobqueue/progress.html", context, status=status)
+    return JsonResponse(as_json(found))
+
+
+urlpatterns = [path("progress/<str:token>/", progress, name="progress")]
