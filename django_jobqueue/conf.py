@@ -181,7 +181,8 @@ def _timeout(key: str, value: object) -> float | None:
 
 
 def _backoff(key: str, value: object) -> Backoff:
-    return check_backoff(key, value) or DEFAULT_BACKOFF
+    backoff = check_backoff(key, value)
+    return DEFAULT_BACKOFF if backoff is None else backoff
 
 
 def _workers(key: str, value: object) -> int | None:

@@ -288,7 +288,10 @@ class MemoryDriver(Driver):
             self._leave(job, settlement)
             if settlement.result is not None:
                 kept_until = now + timedelta(seconds=settlement.result.keep_for)
-                self._results[job.new.id] = kept_until, _result(job, settlement.result, self.alias)
+                self._results[job.new.id] = (
+                    kept_until,
+                    _result(job, settlement.result, self.alias, settlement.reservation.worker),
+                )
         elif isinstance(settlement, Release):
             if settlement.record is None:
                 job.attempts -= 1
@@ -721,7 +724,7 @@ def _batch_record(batch: _Batch, connection: str) -> BatchRecord:
     )
 
 
-def _result(job: _Job, result: NewResult, connection: str) -> ResultRecord:
+def _result(job: _Job, result: NewResult, connection: str, worker: str) -> ResultRecord:
     return ResultRecord(
         id=job.new.id,
         connection=connection,
@@ -736,6 +739,11 @@ def _result(job: _Job, result: NewResult, connection: str) -> ResultRecord:
         finished_at=result.finished_at,
         errors=job.errors,
         metadata=job.new.metadata,
+        worker=worker,
+        payload=job.new.payload,
+        format=job.new.format,
+        priority=-job.new.rank,
+        masked=job.new.masked,
     )
 
 

@@ -59,6 +59,11 @@ class Results:
             expires_at=expires_at,
             errors=errors,
             metadata=held.metadata,
+            worker=held.worker,
+            payload=held.payload,
+            format=held.format,
+            rank=held.rank,
+            masked=held.masked,
         )
 
     def get(self, job_id: UUID, now: datetime | None) -> ResultRecord | None:
@@ -79,6 +84,11 @@ class Results:
             finished_at=row.finished_at,
             errors=AttemptHistory.read(row.errors),
             metadata=row.metadata,
+            worker=row.worker,
+            payload=row.payload,
+            format=row.format,
+            priority=-row.rank,
+            masked=row.masked,
         )
 
     def prune(self, limit: int, now: datetime | None) -> int:

@@ -26,6 +26,9 @@ class Unset:
     def __repr__(self) -> str:
         return "UNSET"
 
+    def __reduce__(self) -> str:
+        return "UNSET"  # a copy is the one there is
+
 
 UNSET: Final = Unset()
 

@@ -284,7 +284,10 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRecord:
-    """What is kept of a job that succeeded; ``value`` and ``error`` are those of NewResult."""
+    """What is kept of a job that succeeded; ``value`` and ``error`` are those of NewResult.
+
+    ``worker`` ran the attempt that succeeded.
+    """
 
     id: UUID
     connection: str
@@ -299,6 +302,11 @@ class ResultRecord:
     finished_at: datetime
     errors: AttemptHistory
     metadata: str
+    worker: str
+    payload: str
+    format: int
+    priority: int
+    masked: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

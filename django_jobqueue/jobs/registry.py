@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from difflib import get_close_matches
 from threading import Lock
+from typing import TypeAlias
 
 from ..exceptions import InvalidOption, UnknownJob
 from .definition import Definition, origin
 
 OWN_NAMES = "django_jobqueue."
 
+#: Finds handlers that others than ``@job`` know of; None for a name that is none of its own, an error for one that is
+#: and cannot be run.
+Resolver: TypeAlias = Callable[[str], Definition | None]
+
 
 class Registry:
     def __init__(self) -> None:
         self._definitions: dict[str, Definition] = {}
+        self._resolvers: tuple[Resolver, ...] = ()
         self._lock = Lock()
+
+    def add_resolver(self, resolver: Resolver) -> None:
+        """Ask ``resolver`` from now on for names that nobody registered."""
+        with self._lock:
+            self._resolvers = (*self._resolvers, resolver)
 
     def register(self, definition: Definition) -> None:
         """Add a definition; a second function under one name is refused, the same one again replaces itself."""
@@ -32,14 +45,26 @@ class Registry:
             self._definitions.pop(name, None)
 
     def find(self, name: str) -> Definition | None:
-        return self._definitions.get(name)
+        """The definition of a name; None when there is none, or when what should know it fails, as ``get`` says."""
+        definition = self._definitions.get(name)
+        if definition is None and self._resolvers:
+            with suppress(BaseException):  # a resolver may run the project's code, which must not end the worker
+                return self._resolve(name)
+        return definition
 
     def get(self, name: str) -> Definition:
         """The definition of a name; UnknownJob, with the nearest names, when there is none."""
-        definition = self._definitions.get(name)
+        definition = self._definitions.get(name) or self._resolve(name)
         if definition is None:
             raise UnknownJob(self._unknown(name))
         return definition
+
+    def _resolve(self, name: str) -> Definition | None:
+        for resolver in self._resolvers:
+            definition = resolver(name)
+            if definition is not None:
+                return definition
+        return None
 
     def definitions(self) -> list[Definition]:
         """All definitions of the project's, by name; those of our own jobs concern nobody."""

@@ -11,19 +11,28 @@ from ..conf import MAX_CONNECTION_NAME
 from ..jobs.errors import MAX_MESSAGE
 from ..jobs.names import MAX_JOB_NAME, MAX_QUEUE_NAME
 from .fields import ClockField, ExactCharField, JobIdField
+from .job import MAX_WORKER
 
 
 class Result(models.Model):
-    """A job that succeeded. ``value`` is JSON text, empty where ``error`` says why it could not be kept."""
+    """A job that succeeded, and ``worker``, who ran the attempt that did.
+
+    ``value`` is JSON text, empty where ``error`` says why it could not be kept.
+    """
 
     job_id = JobIdField(_("job id"), primary_key=True, editable=False)
     connection = ExactCharField(_("connection"), max_length=MAX_CONNECTION_NAME)
     queue = ExactCharField(_("queue"), max_length=MAX_QUEUE_NAME)
     name = ExactCharField(_("job"), max_length=MAX_JOB_NAME)
+    payload = models.TextField(_("payload"))
+    format = models.SmallIntegerField()
+    rank = models.SmallIntegerField()
+    masked = models.TextField(default="")
     value = models.TextField(_("value"))
     error = models.CharField(_("error"), max_length=MAX_MESSAGE, default="")
     attempts = models.IntegerField(_("attempts"))
     max_attempts = models.IntegerField(_("maximum attempts"), null=True)
+    worker = ExactCharField(_("worker"), max_length=MAX_WORKER)
     created_at = ClockField(_("dispatched"))
     started_at = ClockField(_("started"))
     finished_at = ClockField(_("finished"))

@@ -83,24 +83,27 @@ def get_job(id: UUID | str, connection: str | None = None) -> FoundJob | None:
 
     ``connection`` names the one to look in; otherwise each is asked, in the order of the setting.
     """
-    job_id = to_uuid(id)
+    record = find_record(to_uuid(id), connection)
+    return None if record is None else _found(record)
+
+
+def find_record(job_id: UUID, connection: str | None = None) -> JobRecord | ResultRecord | None:
+    """All that the store holds of an id, with its payload; looks where ``get_job`` does."""
     drivers = connections.all() if connection is None else [connections[connection]]
     for driver in drivers:
-        found = _look(driver, job_id)
-        if found is not None:
-            return found
+        record = _look(driver, job_id)
+        if record is not None:
+            return record
     return None
 
 
-def _look(driver: Driver, job_id: UUID) -> FoundJob | None:
+def _look(driver: Driver, job_id: UUID) -> JobRecord | ResultRecord | None:
     """Jobs are asked twice: between the look at them and that at the dead letters, a retry may have moved it."""
-    record = driver.get(job_id)
-    if record is None:
-        result = driver.get_result(job_id)
-        if result is not None:
-            return _of_result(result)
-        record = driver.get(job_id)
-    return None if record is None else _of_job(record)
+    return driver.get(job_id) or driver.get_result(job_id) or driver.get(job_id)
+
+
+def _found(record: JobRecord | ResultRecord) -> FoundJob:
+    return _of_result(record) if isinstance(record, ResultRecord) else _of_job(record)
 
 
 def _wait(job: FoundJob, timeout: float) -> FoundJob | None:
@@ -113,7 +116,8 @@ def _wait(job: FoundJob, timeout: float) -> FoundJob | None:
     ends_at = time.monotonic() + timeout
     pause = FIRST_PAUSE
     while True:
-        found = _look(driver, job.id)
+        record = _look(driver, job.id)
+        found = None if record is None else _found(record)
         if found is None or found.has_ended:
             return found
         left = ends_at - time.monotonic()

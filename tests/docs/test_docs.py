@@ -125,8 +125,10 @@ def test_every_log_event_has_a_row_and_no_other_has() -> None:
 
 
 def test_every_check_has_a_row_and_no_other_has() -> None:
-    source = (PACKAGE / "checks.py").read_text(encoding="utf-8")
-    ids = {f"django_jobqueue.{number}" for number in re.findall(r'"([EWI]\d{3})"', source)}
+    sources = [(PACKAGE / "checks.py").read_text(encoding="utf-8")]
+    sources += [path.read_text(encoding="utf-8") for path in (PACKAGE / "contrib").rglob("*.py")]
+    numbers = re.findall(r'"(?:django_jobqueue\.)?([EWI]\d{3})"', "".join(sources))
+    ids = {f"django_jobqueue.{number}" for number in numbers}
     assert ids
     assert set(first_cells(page("reference/checks.md"))) - {"Id"} == ids
 
@@ -185,7 +187,7 @@ def test_every_flag_is_told_in_the_section_of_its_command_and_no_other_is() -> N
 
 
 def test_no_page_names_a_command_that_does_not_exist() -> None:
-    known = {*commands(), *all_signals()}
+    known = {*commands(), *all_signals(), "queue_name"}  # the last is an argument of Django's @task
     for path in PAGES:
         named = set(re.findall(r"\bqueue_[a-z]+\b", path.read_text(encoding="utf-8")))
         assert named <= known, path.name

@@ -27,7 +27,15 @@ def result_of(store: Store, reservation: Reservation) -> ResultRecord | None:
 
 
 def test_a_result_is_kept_with_all_that_is_known_of_its_job(store: Store, clock: Clock) -> None:
-    job = store.dispatch("shop.add ☃", queue="mail", max_attempts=5, metadata='{"user":7}')
+    job = store.dispatch(
+        "shop.add ☃",
+        queue="mail",
+        max_attempts=5,
+        metadata='{"user":7}',
+        payload='{"args":[7]}',
+        rank=-3,
+        masked="[[]]",
+    )
     created_at = clock.now
     clock.tick(10)
     reservation = store.take_one("mail")
@@ -38,6 +46,8 @@ def test_a_result_is_kept_with_all_that_is_known_of_its_job(store: Store, clock:
     assert (record.id, record.name, record.queue) == (job.id, "shop.add ☃", "mail")
     assert (record.value, record.error, record.connection) == ('["\\u2603"]', "", store.driver.alias)
     assert (record.attempts, record.max_attempts, record.metadata) == (1, 5, '{"user":7}')
+    assert (record.payload, record.format, record.priority, record.masked) == ('{"args":[7]}', job.format, 3, "[[]]")
+    assert record.worker == reservation.worker
     assert record.created_at == created_at
     assert (record.started_at, record.finished_at) == (clock.after(-2), clock.now)
     assert record.errors.total == 0

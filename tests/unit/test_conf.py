@@ -76,6 +76,12 @@ def test_values_are_taken_in_every_form() -> None:
     assert settings.admin is False
 
 
+def test_a_backoff_of_zero_is_no_pause() -> None:
+    settings, problems = read({"BACKOFF": 0})
+    assert problems == []
+    assert settings.backoff == 0
+
+
 def test_an_empty_backoff_is_the_default_one() -> None:  # F52
     settings, problems = read({"BACKOFF": []})
     assert problems == []

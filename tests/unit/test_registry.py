@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
+import pickle
 from datetime import timedelta
 from types import FunctionType
 from typing import Any
@@ -338,3 +340,42 @@ def test_an_unregistered_name_is_free_again(registry: Registry) -> None:
     registry.unregister("send")
     registry.register(define(handlers.other, {"name": "send"}))
     assert registry.get("send").func is handlers.other
+
+
+def test_a_copy_of_unset_is_unset() -> None:
+    assert copy.deepcopy(UNSET) is pickle.loads(pickle.dumps(UNSET)) is UNSET  # noqa: S301 - our own bytes
+
+
+# Resolvers
+
+
+def test_a_resolver_is_asked_for_names_that_nobody_registered(registry: Registry) -> None:
+    registered, resolved = define(handlers.send, {}), define(handlers.other, {"name": "other"})
+    asked: list[str] = []
+
+    def resolve(name: str) -> Definition | None:
+        asked.append(name)
+        return resolved if name == "resolved" else None
+
+    registry.register(registered)
+    registry.add_resolver(resolve)
+    assert registry.find(registered.name) is registry.get(registered.name) is registered
+    assert registry.find("resolved") is registry.get("resolved") is resolved
+    assert registry.find("neither") is None
+    with pytest.raises(UnknownJob):
+        registry.get("neither")
+    assert asked == ["resolved", "resolved", "neither", "neither"]
+    assert registry.definitions() == [registered]
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(3)])
+def test_a_resolver_that_raises_finds_nothing_and_says_why_when_asked_again(
+    registry: Registry, error: BaseException
+) -> None:
+    def resolve(name: str) -> Definition | None:
+        raise error
+
+    registry.add_resolver(resolve)
+    assert registry.find("send") is None
+    with pytest.raises(type(error)):
+        registry.get("send")

@@ -221,6 +221,11 @@ def write_result(held: Reservation, result: NewResult) -> str:
             "started_at": to_microseconds(result.started_at),
             "finished_at": to_microseconds(result.finished_at),
             "metadata": held.metadata,
+            "worker": held.worker,
+            "payload": held.payload,
+            "format": held.format,
+            "priority": -held.rank,
+            "masked": held.masked,
         }
     )
 
