@@ -1,7 +1,7 @@
 """What may be deleted because it is old: which table, and by which moment.
 
 Only what has ended, by the moment at which it did; a job that waits or runs is never old. A further table is one more
-line here, and one in ``conf.PRUNED_AFTER``, which says how old.
+line here, and one in ``conf.PRUNED_ROWS``, which says how old.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from .. import __version__
-from ..conf import get_settings
+from ..conf import PRUNED_ROWS, get_settings
 from ..drivers import Driver, ledgers_of
 from ..jobs.workers import BEAT_SECONDS, MAX_WORKER_NAME, WorkerReport
 from ..operations.pruning import CHUNK
@@ -123,9 +123,10 @@ class Housekeeper:
         """At the start, since many a process does not live for long, and then by the clock."""
         interval = PRUNE_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
         self._prune_at = time.monotonic() + interval
-        ages = {what: age for what, age in get_settings().prune.items() if age is not None}
-        for what, age in ages.items():
-            self._each(partial(self._prune_chunks, what, age))
+        ages = get_settings().prune
+        for what in PRUNED_ROWS:
+            if (age := ages[what]) is not None:
+                self._each(partial(self._prune_chunks, what, age))
 
     def _prune_chunks(self, what: str, age: float, ledger: Ledger) -> None:
         deleted = 0

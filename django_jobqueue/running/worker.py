@@ -16,10 +16,12 @@ from datetime import datetime
 
 from django.dispatch import Signal
 
+from ..conf import get_settings
 from ..drivers import Driver, connections
 from ..drivers.base import PRUNE_LIMIT
 from ..exceptions import InvalidConnection
 from ..jobs.records import Reserved, ReserveLimit
+from ..operations.pruning import deletes_of
 from ..signals import worker_started, worker_stopped, worker_stopping
 from .budget import Budget
 from .desk import Desk
@@ -41,12 +43,10 @@ from .timeouts import Limit
 logger = logging.getLogger("django_jobqueue")
 
 RESCUE_INTERVAL = 1.0
-# Expired results are not found any more, and only take room; while there are many, a chunk with each rescue.
+# What is old only takes room; while there is much of it, a chunk with each rescue.
 PRUNE_INTERVAL = 60.0
 # Only after a crash is there something to sweep up, or after a cancel.
 SWEEP_INTERVAL = 5.0
-BATCHES_KEPT = 7 * 86_400.0
-PROGRESS_KEPT = 86_400.0
 # Longer than hints are held back after one that was given.
 LOOK_AGAIN_SECONDS = 0.01
 # Where no hint tells of a job, others often follow the one that polling found: the pauses begin here, and double.
@@ -314,9 +314,8 @@ class Worker:
         pruned = 0
         for driver in self._reachable():
             with self._health[driver.alias].reaching():
-                pruned = max(pruned, driver.prune_results(limit=PRUNE_LIMIT))
-                pruned = max(pruned, driver.prune_progress(older_than=PROGRESS_KEPT, limit=PRUNE_LIMIT))
-                pruned = max(pruned, driver.prune_batches(older_than=BATCHES_KEPT, limit=PRUNE_LIMIT))
+                for delete in deletes_of(driver, get_settings().prune).values():
+                    pruned = max(pruned, delete(PRUNE_LIMIT))
         if pruned < PRUNE_LIMIT:
             self._prune_at = now + PRUNE_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
 

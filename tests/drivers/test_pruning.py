@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_jobqueue.conf import PRUNED_AFTER
+from django_jobqueue.conf import PRUNED_ROWS
 from django_jobqueue.drivers.database import DatabaseDriver
 from django_jobqueue.drivers.ledger import Ledger
 from django_jobqueue.drivers.pruning import PRUNABLE
@@ -34,7 +34,7 @@ def days_ago(clock: Clock, days: float) -> Any:
 
 
 def test_every_kind_that_settings_know_has_a_table_and_an_index() -> None:
-    assert PRUNABLE.keys() == PRUNED_AFTER.keys()
+    assert PRUNABLE.keys() == PRUNED_ROWS.keys()
     for model, moment in PRUNABLE.values():
         assert any(index.fields[0] == moment for index in model._meta.indexes), model
 

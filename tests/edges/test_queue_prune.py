@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
+from django_jobqueue.drivers import Driver, connections
+from django_jobqueue.jobs.records import Complete, NewBatch, NewResult, Report, ReserveLimit
 from django_jobqueue.models import FailedJob, Worker
+from django_jobqueue.running.options import WorkerOptions
+from django_jobqueue.running.worker import Worker as Loop
+from tests.drivers.contract import new
 from tests.edges.commands import dead_letter, run
 from tests.edges.pages import working
+from tests.helpers.redis import REDIS, entry, wipe
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,14 +41,15 @@ def left() -> tuple[int, int]:
 @pytest.mark.usefixtures("some_rows")
 def test_by_the_settings_it_deletes_no_dead_letters() -> None:
     ran = run("queue_prune")
-    assert (ran.code, ran.lines) == (0, ["what=workers status=deleted count=1"])
+    assert (ran.code, ran.lines[0]) == (0, "what=workers status=deleted count=1")
     assert left() == (4, 1)
 
 
 @pytest.mark.usefixtures("some_rows")
 def test_the_setting_says_how_old(settings: Any) -> None:
     settings.JOBQUEUE = {"PRUNE": {"FAILED": timedelta(days=45), "WORKERS": None}}
-    assert run("queue_prune", "--json").records == [{"what": "failed", "status": "deleted", "count": 2}]
+    deleted = {record["what"]: record["count"] for record in run("queue_prune", "--json").records}
+    assert deleted == {"failed": 2, "batches": 0, "progress": 0, "results": 0}
     assert left() == (2, 2)
 
 
@@ -76,3 +85,78 @@ def test_what_is_no_age_is_a_usage_error(age: str) -> None:
     ran = run("queue_prune", f"--failed={age}")
     assert ran.code == 2
     assert "--failed" in ran.error
+
+
+# What each connection keeps
+
+
+@pytest.fixture(params=["database", REDIS])
+def store(request: pytest.FixtureRequest, settings: Any) -> Iterator[Driver]:
+    """A connection beside the default, so that a test shows that every connection is pruned."""
+    options = entry() if request.param == "redis" else {"DRIVER": "database"}
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "database"}, "other": options}}
+    yield connections["other"]
+    if request.param == "redis":
+        wipe(connections["other"])
+
+
+def a_batch(store: Driver, finished_at: datetime) -> UUID:
+    batch = NewBatch(id=uuid4(), name="", metadata="", allow_failures=False, callbacks="")
+    store.create_batch(batch, [], now=finished_at)
+    assert store.close_batch(batch.id, now=finished_at) is not None
+    return batch.id
+
+
+def a_report(store: Driver, updated_at: datetime) -> UUID:
+    report = Report(uuid4(), None, 40, "pushing")
+    store.write_progress([report], now=updated_at)
+    return report.id
+
+
+def a_result(store: Driver, finished_at: datetime, keep_for: float) -> UUID:
+    job = new()
+    store.push([job], now=finished_at)
+    limit = ReserveLimit(rows=1, max_attempts=3)
+    (held,) = store.reserve("default", "w1", limit, retry_after=90, now=finished_at).jobs
+    result = NewResult(value="7", error="", started_at=finished_at, finished_at=finished_at, keep_for=keep_for)
+    store.settle([Complete(held, result=result)], now=finished_at)
+    return job.id
+
+
+def test_what_a_connection_keeps_is_deleted_when_it_is_old(store: Driver) -> None:
+    old_batch, batch = a_batch(store, ago(days=8)), a_batch(store, ago(days=6))
+    old_report, report = a_report(store, ago(hours=25)), a_report(store, ago(hours=23))
+    expired, result = a_result(store, ago(hours=3), 3600), a_result(store, ago(hours=3), 86_400)
+    ran = run("queue_prune", "--json")
+    deleted = {record["what"]: record["count"] for record in ran.records}
+    assert (ran.code, deleted) == (0, {"workers": 0, "batches": 1, "progress": 1, "results": 1})
+    assert (store.get_batch(old_batch), store.get_batch(batch) is None) == (None, False)
+    assert (store.get_progress(old_report), store.get_progress(report) is None) == (None, False)
+    assert store.get_result(expired, now=ago(hours=2.5)) is None
+    assert store.get_result(result) is not None
+
+
+def test_a_flag_deletes_only_its_kind_of_what_a_connection_keeps(store: Driver) -> None:
+    batches = [a_batch(store, ago(days=days)) for days in (3, 1)]
+    report = a_report(store, ago(days=3))
+    assert run("queue_prune", "--batches", "2d").lines == ["what=batches status=deleted count=1"]
+    assert [store.get_batch(batch) is None for batch in batches] == [True, False]
+    assert store.get_progress(report) is not None
+    assert run("queue_prune", "--progress", "2d").lines == ["what=progress status=deleted count=1"]
+    assert store.get_progress(report) is None
+
+
+def test_a_worker_deletes_by_the_settings_what_its_connections_keep(store: Driver, settings: Any) -> None:
+    settings.JOBQUEUE = {**settings.JOBQUEUE, "PRUNE": {"BATCHES": timedelta(days=2), "PROGRESS": None}}
+    batches = [a_batch(store, ago(days=days)) for days in (3, 1)]
+    report = a_report(store, ago(days=3))
+    Loop(WorkerOptions.from_settings(stop_when_empty=True), drivers=[store]).run()
+    assert [store.get_batch(batch) is None for batch in batches] == [True, False]
+    assert store.get_progress(report) is not None
+
+
+@pytest.mark.parametrize("what", ["batches", "progress"])
+def test_what_cannot_be_counted_is_refused_with_a_dry_run(what: str) -> None:
+    ran = run("queue_prune", "--dry-run", f"--{what}=1d")
+    assert ran.code == 2
+    assert what in ran.error

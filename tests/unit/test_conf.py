@@ -67,7 +67,12 @@ def test_values_are_taken_in_every_form() -> None:
     assert settings.max_attempts == 1
     assert settings.backoff == (10.0, 60.0)
     assert settings.timeout is None
-    assert settings.prune == {"FAILED": 90 * 86_400.0, "WORKERS": 3600.0}
+    assert settings.prune == {
+        "FAILED": 90 * 86_400.0,
+        "WORKERS": 3600.0,
+        "BATCHES": 7 * 86_400.0,
+        "PROGRESS": 86_400.0,
+    }
     assert (settings.retry_after, settings.poll_interval) == (300.0, 1.0)
     assert settings.queue_error_backoff_cap == 5.5
     assert (settings.settle, settings.after_commit) == ("each", "queue")
@@ -129,6 +134,8 @@ def test_an_empty_backoff_is_the_default_one() -> None:  # F52
         ("PRUNE", {"failed": 5}),
         ("PRUNE", {"FAILED": 0}),
         ("PRUNE", {"WORKERS": "1h"}),
+        ("PRUNE", {"BATCHES": -1}),
+        ("PRUNE", {"RESULTS": 5}),
         ("ADMIN", 1),
     ],
 )

@@ -7,17 +7,23 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from ...conf import PRUNED_AFTER, get_settings
+from ...conf import PRUNED_AFTER, PRUNED_IN_STORES, get_settings
+from ...exceptions import InvalidOption
 from ...operations import pruning
 from ..console import Console, add_json, age, check_store, count, counted, plain_errors
 
-MEANINGS = {"FAILED": "failed jobs, by when they failed", "WORKERS": "worker processes, by their last heartbeat"}
+MEANINGS = {
+    "FAILED": "failed jobs, by when they failed",
+    "WORKERS": "worker processes, by their last heartbeat",
+    "BATCHES": "batches, by when they ended",
+    "PROGRESS": "progress of jobs, by when it was reported",
+}
 
 
 class Command(BaseCommand):
     help = (
-        "Delete what is older than JOBQUEUE['PRUNE'] says, in small transactions. A flag says something else for its "
-        "kind; with any flag, only what flags name is deleted. Workers do the same by themselves."
+        "Delete what is older than JOBQUEUE['PRUNE'] says, and expired results, in small transactions. A flag says "
+        "something else for its kind; with any flag, only what flags name is deleted. Workers delete by themselves too."
     )
     requires_system_checks = []
 
@@ -27,7 +33,7 @@ class Command(BaseCommand):
                 f"--{what.lower()}", metavar="AGE", help=f"{MEANINGS[what]}: older than AGE, such as 90, 10m, 2h or 30d"
             )
         parser.add_argument("--chunk", metavar="N", help=f"delete N rows at once (default: {pruning.CHUNK})")
-        parser.add_argument("--dry-run", action="store_true", help="delete nothing, and tell how many there are")
+        parser.add_argument("--dry-run", action="store_true", help="delete nothing, and count failed jobs and workers")
         add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -35,16 +41,21 @@ class Command(BaseCommand):
         with plain_errors():
             given = {what: age(f"--{what.lower()}", options[what.lower()]) for what in PRUNED_AFTER}
             chunk = count("--chunk", options["chunk"]) or pruning.CHUNK
+            ages = {what: limit for what, limit in given.items() if limit is not None}
+            uncounted = sorted(ages.keys() & PRUNED_IN_STORES.keys())
+            if options["dry_run"] and uncounted:
+                raise InvalidOption(f"--dry-run cannot count {uncounted[0].lower()}; leave one of the two flags out.")
         check_store(None)
-        ages = {what: limit for what, limit in given.items() if limit is not None}
+        with_results = not ages
         if not ages:
             ages = {what: limit for what, limit in get_settings().prune.items() if limit is not None}
         with plain_errors():
             if options["dry_run"]:
-                for what, number in pruning.count_old(ages).items():
+                counted_ages = {what: limit for what, limit in ages.items() if what not in PRUNED_IN_STORES}
+                for what, number in pruning.count_old(counted_ages).items():
                     _show(console, what, number, "would be deleted")
                 return
-            for what, limit in ages.items():
+            for what, limit in [*ages.items(), *([(pruning.RESULTS, None)] if with_results else [])]:
                 _show(console, what, sum(pruning.prune(what, limit, chunk=chunk)), "deleted")
 
 
