@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.db import DatabaseError, IntegrityError, InterfaceError, transaction
+from django.db import DatabaseError, IntegrityError, InterfaceError, connections, transaction
 from django.db.models import QuerySet
 
 from ..jobs.times import microseconds
@@ -28,6 +28,11 @@ class Ledger:
 
     def __init__(self, database: str) -> None:
         self.database = database
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether this thread is in a transaction there, so that no other thread sees what it does."""
+        return connections[self.database].in_atomic_block
 
     @property
     def _workers(self) -> QuerySet[Worker]:

@@ -65,7 +65,7 @@ class Housekeeper:
         self.id = uuid4()
         self._options = options
         # In a caller's transaction, as in a TestCase, another connection would see nothing, or wait for it.
-        self._ledgers = ledgers_of(driver for driver in drivers if not driver.in_transaction())
+        self._ledgers = [ledger for ledger in ledgers_of(drivers) if not ledger.in_transaction]
         self._stats = stats
         self._is_well = is_well
         self._on_well = on_well

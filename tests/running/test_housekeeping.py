@@ -25,6 +25,7 @@ from tests.drivers.contract import Clock
 from tests.edges.commands import dead_letter, dead_letters
 from tests.edges.pages import working
 from tests.helpers.gates import Gate
+from tests.helpers.redis import redis_driver
 from tests.helpers.waiting import wait_until
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
@@ -196,6 +197,21 @@ def test_a_name_stands_for_the_host_in_the_list(keep: Any) -> None:
     keep(name="mailer")
     row = wait_until(Worker.objects.first, "it is known")
     assert (row.name, row.host) == ("mailer", housekeeping.host_name())
+
+
+@pytest.mark.redis
+def test_a_process_that_serves_only_redis_is_known_too_and_prunes_dead_letters(
+    transactional_db: None, settings: Any, calls: list[str]
+) -> None:
+    settings.JOBQUEUE = {"PRUNE": {"FAILED": timedelta(days=30)}}
+    dead_letter(failed_at=datetime.now(UTC) - timedelta(days=31), connection="fast")
+    with redis_driver("fast") as fast:
+        housekeeper = Housekeeper(WorkerOptions(), [fast], WorkerStats)
+        housekeeper.start()
+        row = wait_until(Worker.objects.first, "it is known")
+        wait_until(lambda: not FailedJob.objects.exists(), "its old dead letter is gone")
+        housekeeper.end()
+    assert row.pid == os.getpid()
 
 
 def test_in_memory_nobody_keeps_house(memory: Driver) -> None:

@@ -57,6 +57,7 @@ from ..base import (
     ready_queues,
 )
 from ..dead_letters import DeadLetterDriver
+from ..ledger import Ledger
 from ..transactions import is_conflict
 from .batches import RedisBatches
 from .ends import Argument, Ends, Recovery, in_groups
@@ -105,6 +106,7 @@ class RedisDriver(DeadLetterDriver):
         self.store = RedisStore(alias, self.options)
         self.keys = self.store.keys
         self.dead_letters = RedisLetters(alias, self._database)
+        self.ledger = Ledger(self._database)
         self.batches = RedisBatches(alias, self.store)
         self._listener: NewsListener | None = None
         self._listening = Lock()
