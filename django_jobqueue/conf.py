@@ -28,7 +28,7 @@ SHORTEST_RETRY_AFTER = 1  # a third of it must leave time for a renewal
 MOST_KNOWN_NAMES = 1000  # whose secrecy is remembered; names of keys may be made by programs
 # What is deleted when it is older than this, in seconds; None is never. Dead letters are for people to decide about.
 # A database keeps the first beside its queues; the others are kept by each connection, wherever it stores its jobs.
-PRUNED_ROWS: Mapping[str, float | None] = {"FAILED": None, "WORKERS": 3600.0}
+PRUNED_ROWS: Mapping[str, float | None] = {"FAILED": None, "WORKERS": 3600.0, "STATS": 7 * 86_400.0}
 PRUNED_IN_STORES: Mapping[str, float | None] = {"BATCHES": 7 * 86_400.0, "PROGRESS": 86_400.0}
 PRUNED_AFTER: Mapping[str, float | None] = {**PRUNED_ROWS, **PRUNED_IN_STORES}
 

@@ -11,7 +11,7 @@ from django.db import models
 from django.test import override_settings
 from django.utils import translation
 
-from django_jobqueue.models import Batch, BatchMember, FailedJob, Job, Progress, Result, Worker
+from django_jobqueue.models import Batch, BatchMember, FailedJob, Job, Progress, QueueStat, Result, Worker
 
 LONGEST_INDEX_NAME = 30
 
@@ -65,7 +65,7 @@ def test_a_router_changes_no_migration() -> None:
         assert_no_changes()
 
 
-@pytest.mark.parametrize("model", [Job, FailedJob, Result, Batch, BatchMember, Progress, Worker])
+@pytest.mark.parametrize("model", [Job, FailedJob, Result, Batch, BatchMember, Progress, Worker, QueueStat])
 def test_every_index_and_constraint_has_a_short_name_of_its_own(model: type[models.Model]) -> None:
     names = [index.name for index in model._meta.indexes] + [item.name for item in model._meta.constraints]
     assert names

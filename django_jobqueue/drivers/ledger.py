@@ -1,10 +1,11 @@
-"""What a database keeps beside the jobs: who works, what was asked of all who do, and what is old enough to go.
+"""What a database keeps beside the jobs: who works, what was asked of all who do, what was done; and what is old.
 
 Nothing of it decides about a job. A worker that cannot write here works on, and rescue does not look here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
@@ -12,11 +13,12 @@ from uuid import UUID
 from django.db import DatabaseError, IntegrityError, InterfaceError, connections, transaction
 from django.db.models import QuerySet
 
+from ..jobs.counts import Count, Counted, CountKey
 from ..jobs.times import microseconds
 from ..jobs.workers import Wish, WorkerRecord, WorkerReport
 from ..models import Worker, WorkerRequest
 from ..models.fields import store_clock
-from . import pruning
+from . import counting, pruning
 from .transactions import repeating
 
 
@@ -94,6 +96,14 @@ class Ledger:
             return None
         ((asked_at, moment),) = found
         return Wish(asked_at=asked_at, ago=(moment - asked_at).total_seconds())
+
+    def count(self, counts: Mapping[CountKey, Count]) -> None:
+        """Add to the counts of runs, all or nothing."""
+        counting.add(self.database, counts)
+
+    def total(self, since: float, connection: str | None = None, *, now: datetime | None = None) -> list[Counted]:
+        """The counts of the last ``since`` seconds, in whole minutes, of all connections or of one."""
+        return counting.total(self.database, since, connection, now=now)
 
     def prune(self, what: str, age: float, *, limit: int, now: datetime | None = None) -> int:
         """Delete rows of one kind that are older than ``age`` seconds, at most ``limit``; return how many."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django.db import connections, models
 
 from ..jobs.times import microseconds
-from ..models import FailedJob, Worker
+from ..models import FailedJob, QueueStat, Worker
 from ..models.fields import store_clock
 from .transactions import own_look, own_transaction, repeating
 
@@ -27,6 +27,7 @@ class Prunable(NamedTuple):
 PRUNABLE = {
     "FAILED": Prunable(FailedJob, "failed_at"),
     "WORKERS": Prunable(Worker, "heartbeat_at"),
+    "STATS": Prunable(QueueStat, "minute"),
 }
 
 

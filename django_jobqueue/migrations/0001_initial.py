@@ -237,6 +237,34 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="QueueStat",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("minute", django_jobqueue.models.fields.ClockField(verbose_name="minute")),
+                ("connection", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="connection")),
+                ("queue", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="queue")),
+                ("name", django_jobqueue.models.fields.ExactCharField(max_length=255, verbose_name="job")),
+                ("processed", models.BigIntegerField(default=0, verbose_name="processed")),
+                ("released", models.BigIntegerField(default=0, verbose_name="released")),
+                ("failed", models.BigIntegerField(default=0, verbose_name="failed")),
+                ("lost", models.BigIntegerField(default=0, verbose_name="lost")),
+                ("elapsed_sum", models.BigIntegerField(default=0)),
+                ("elapsed_max", models.BigIntegerField(default=0)),
+                ("waited_sum", models.BigIntegerField(default=0)),
+                ("waited_max", models.BigIntegerField(default=0)),
+            ],
+            options={
+                "verbose_name": "minute of a queue",
+                "verbose_name_plural": "minutes of queues",
+                "default_permissions": (),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("minute", "connection", "queue", "name"), name="jobqueue_stat_minute"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Result",
             fields=[
                 (

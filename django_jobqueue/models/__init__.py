@@ -7,6 +7,7 @@ from .failed_job import FailedJob
 from .fields import ClockField, StoreNow
 from .job import Job
 from .progress import Progress
+from .queue_stat import QueueStat
 from .result import Result
 from .worker import Worker, WorkerRequest
 
@@ -17,6 +18,7 @@ __all__ = [
     "FailedJob",
     "Job",
     "Progress",
+    "QueueStat",
     "Result",
     "StoreNow",
     "Worker",

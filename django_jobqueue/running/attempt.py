@@ -91,7 +91,8 @@ class Attempt:
     @property
     def waited(self) -> float:
         """Seconds from the time the job became runnable to its start."""
-        return max(0.0, (self.started_at - self.job.ready_at).total_seconds())
+        job = self.job
+        return max(0.0, (job.reserved_at - job.ready_at).total_seconds() + (self.started - self.reserved))
 
     @property
     def elapsed(self) -> float:

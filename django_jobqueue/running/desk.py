@@ -23,15 +23,17 @@ from ..signals import job_failed, job_lost, job_processed, job_released
 from .attempt import Ended
 from .options import WorkerStats
 from .progress import Board
+from .tally import Tally
 
 logger = logging.getLogger("django_jobqueue")
 
 
 class Desk:
-    def __init__(self, stats: WorkerStats, is_stopping: Callable[[], bool]) -> None:
+    def __init__(self, stats: WorkerStats, is_stopping: Callable[[], bool], tally: Tally | None = None) -> None:
         self.now: datetime | None = None  # the store's time, where a caller owns the clock
         self._stats = stats
         self._is_stopping = is_stopping
+        self._tally = tally
         self._pending: list[Ended] = []
         self._lock = RLock()
         self._lost: set[UUID] = set()
@@ -85,6 +87,8 @@ class Desk:
         return self._is_stopping() or job.id in self._lost
 
     def _report(self, batch: list[Ended], owned: set[UUID]) -> None:
+        if self._tally is not None:
+            self._tally.add(batch, owned)
         followed = []
         for ended in batch:
             job_id = ended.attempt.job.id

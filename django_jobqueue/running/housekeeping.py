@@ -1,8 +1,9 @@
 """The housekeeper: one thread for each worker process, for what no job waits for.
 
-It says every ten seconds that the process lives, and takes that back at a clean stop; it deletes what is old, a little
-at a time. It has a connection of its own for each of these moments only, so that a store that is slow or locked holds
-up nothing else. Whatever it cannot do is done at its next look, or not at all.
+It says every ten seconds that the process lives, and takes that back at a clean stop; it stores every five seconds, and
+at a clean stop, what was done; it deletes what is old, a little at a time. It has a connection of its own for each of
+these moments only, so that a store that is slow or locked holds up nothing else. Whatever it cannot do is done at its
+next look, or not at all.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .memory import resident_bytes
 from .options import WorkerOptions, WorkerStats
 from .stopping import Stopping
 from .surroundings import close_connections
+from .tally import Tally
 
 if TYPE_CHECKING:  # at import it would load the models, and this may be imported before the apps are ready
     from ..drivers.ledger import Ledger
@@ -37,6 +39,8 @@ logger = logging.getLogger("django_jobqueue")
 # Deletes of one kind between two heartbeats: many, and yet no heartbeat is late because of them.
 MOST_CHUNKS = 20
 PRUNE_INTERVAL = 3600.0
+# What is counted is lost with a process that is killed: so much at most, for a row or a few in one transaction.
+COUNT_SECONDS = 5.0
 # What a stop waits for a store that does not answer.
 LAST_SECONDS = 2.0
 STARTED = time.monotonic()  # of this process, or near enough
@@ -44,6 +48,10 @@ STARTED = time.monotonic()  # of this process, or near enough
 
 def host_name() -> str:
     return "".join(character for character in socket.gethostname() if character.isprintable())[:MAX_WORKER_NAME]
+
+
+def _keeps(driver: Driver, ledger: Ledger) -> bool:
+    return driver.ledger is not None and driver.ledger.database == ledger.database
 
 
 class Housekeeper:
@@ -66,12 +74,18 @@ class Housekeeper:
         self._options = options
         # In a caller's transaction, as in a TestCase, another connection would see nothing, or wait for it.
         self._ledgers = [ledger for ledger in ledgers_of(drivers) if not ledger.in_transaction]
+        # Whose runs are counted where.
+        self._aliases = {
+            ledger.database: [driver.alias for driver in drivers if _keeps(driver, ledger)] for ledger in self._ledgers
+        }
         self._stats = stats
         self._is_well = is_well
         self._on_well = on_well
         self._is_embedded = is_embedded
         self._host = host_name()
-        self._prune_at = 0.0
+        self._beat_at = self._prune_at = 0.0
+        #: Where the loops count what they do, for the databases that this process keeps house in.
+        self.tally = Tally(alias for aliases in self._aliases.values() for alias in aliases)
         self._ends = Stopping()
         self._waiter = self._ends.waiter()
         self._thread: Thread | None = None
@@ -95,13 +109,16 @@ class Housekeeper:
             except Exception:
                 logger.exception("The housekeeper of a worker failed; it looks again in %g s.", BEAT_SECONDS)
             is_known = True
-            self._waiter.wait(BEAT_SECONDS)
-        if is_known:
-            self._each(self._leave)
+            self._waiter.wait(min(BEAT_SECONDS, COUNT_SECONDS))
+        self._each(self._leave if is_known else self._count)
 
     def _look(self) -> None:
-        if self._each(self._beat) and self._is_well():
-            self._on_well()
+        now = time.monotonic()
+        if now >= self._beat_at:
+            self._beat_at = now + BEAT_SECONDS
+            if self._each(self._beat) and self._is_well():
+                self._on_well()
+        self._each(self._count)
         if time.monotonic() >= self._prune_at:
             self._prune()
 
@@ -146,11 +163,25 @@ class Housekeeper:
                 extra={"event": "rows_pruned", "what": what.lower(), "count": deleted, "database": ledger.database},
             )
 
+    def _count(self, ledger: Ledger) -> None:
+        """Store what was counted since the last time; what cannot be stored is kept for the next."""
+        counts = self.tally.take(self._aliases[ledger.database])
+        if not counts:
+            return
+        try:
+            ledger.count(counts)
+        except BaseException:
+            self.tally.put_back(counts)
+            raise
+
     def _beat(self, ledger: Ledger) -> None:
         ledger.beat(self._report())
 
     def _leave(self, ledger: Ledger) -> None:
-        ledger.leave(self.id)
+        try:
+            self._count(ledger)
+        finally:
+            ledger.leave(self.id)
 
     def _report(self) -> WorkerReport:
         stats = self._stats()

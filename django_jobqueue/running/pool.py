@@ -153,6 +153,7 @@ class Pool:
             page=page,
             memory=self._memory,
             restart=self._restart,
+            tally=self._housekeeper.tally,
         )
         return worker
 

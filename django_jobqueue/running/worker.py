@@ -38,6 +38,7 @@ from .rescuing import rescue, sweep
 from .restarting import Restart
 from .stopping import Stopping
 from .surroundings import Surroundings, refresh_connections
+from .tally import Tally
 from .timeouts import Limit
 
 logger = logging.getLogger("django_jobqueue")
@@ -78,7 +79,10 @@ def shared_drivers_of(options: WorkerOptions) -> list[Driver]:
 
 
 class Worker:
-    """One loop. ``options`` says what it serves; ``budget`` counts the attempts of the whole process."""
+    """One loop. ``options`` says what it serves; ``budget`` counts the attempts of the whole process.
+
+    Without a ``tally``, as where a caller uses ``work_once``, what it does is not counted in the store.
+    """
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class Worker:
         page: Page | None = None,
         memory: MemoryLimit | None = None,
         restart: Restart | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self.options = options or WorkerOptions.from_settings()
         self.identity = new_identity(self.options.name)
@@ -108,7 +113,7 @@ class Worker:
         self._lanes = Lanes(self.drivers, self._strict)
         self._averages = Averages()
         self._hand = Hand()
-        self._desk = Desk(self.stats, lambda: self.stopping.requested)
+        self._desk = Desk(self.stats, lambda: self.stopping.requested, tally)
         self._limit = Limit(page)
         self._keeper = Keeper(self._hand, self._desk, self.stopping, self.options, self._limit, on_abandoned)
         self._health = {

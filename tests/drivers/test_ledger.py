@@ -12,8 +12,10 @@ from django.db import connections as databases
 from django_jobqueue.drivers import connections, ledgers_of
 from django_jobqueue.drivers.ledger import Ledger
 from django_jobqueue.drivers.memory import MemoryDriver
+from django_jobqueue.jobs.counts import MINUTE, Count, CountKey
+from django_jobqueue.jobs.times import to_microseconds
 from django_jobqueue.jobs.workers import BEAT_SECONDS, LATE_SECONDS, LOST_SECONDS, WorkerReport
-from django_jobqueue.models import Worker, WorkerRequest
+from django_jobqueue.models import QueueStat, Worker, WorkerRequest
 from tests.drivers.contract import Clock
 from tests.helpers.aliases import database_alias
 from tests.helpers.rows import statements
@@ -148,3 +150,46 @@ def test_a_database_without_the_tables_is_an_outage(tmp_path: Any) -> None:
         databases["empty"].settings_dict["OPTIONS"] = {}
         with pytest.raises(Ledger.outages):
             Ledger("empty").beat(report())
+
+
+# What was done
+
+
+def done(clock: Clock, minutes: int = 0, name: str = "shop.work", connection: str = "default") -> CountKey:
+    """The key of the minute in which the clock is, or of one before."""
+    moment = to_microseconds(clock.now)
+    return CountKey(moment - moment % MINUTE - minutes * MINUTE, connection, "default", name)
+
+
+def test_counts_are_added_to_what_is_stored(ledger: Ledger, clock: Clock) -> None:
+    key = done(clock)
+    ledger.count({key: Count(processed=2, elapsed_sum=3, elapsed_max=2, waited_sum=0.5, waited_max=0.4)})
+    ledger.count({key: Count(processed=1, failed=1, lost=1, elapsed_sum=4, elapsed_max=1.5, waited_max=0.7)})
+    (found,) = ledger.total(3600, now=clock.now)
+    assert (found.connection, found.queue, found.name) == ("default", "default", "shop.work")
+    assert found.count == Count(
+        processed=3, failed=1, lost=1, elapsed_sum=7, elapsed_max=2, waited_sum=0.5, waited_max=0.7
+    )
+    assert (found.count.runs, found.count.elapsed_mean, found.count.waited_mean) == (5, 1.4, 0.1)
+    assert QueueStat.objects.count() == 1
+
+
+def test_processes_that_add_at_once_lose_nothing(ledger: Ledger, clock: Clock) -> None:
+    keys = [done(clock, name=name) for name in ("shop.one", "shop.two", "shop.three")]
+
+    def add(number: int) -> None:
+        order = keys if number % 2 else keys[::-1]
+        for _ in range(3):
+            Ledger("default").count({key: Count(processed=1) for key in order})
+
+    in_threads(4, add)
+    assert [found.count.processed for found in ledger.total(3600, now=clock.now)] == [12, 12, 12]
+
+
+def test_the_counts_of_a_time_are_those_of_its_minutes(ledger: Ledger, clock: Clock) -> None:
+    for minutes in (0, 1, 59, 62, 1000):
+        ledger.count({done(clock, minutes): Count(processed=1)})
+    ledger.count({done(clock, connection="other"): Count(processed=1)})
+    assert [found.count.processed for found in ledger.total(3600, now=clock.now)] == [3, 1]
+    assert [found.connection for found in ledger.total(3600, "other", now=clock.now)] == ["other"]
+    assert ledger.prune("STATS", 3600, limit=10, now=clock.now) == 2

@@ -49,7 +49,7 @@ def test_by_the_settings_it_deletes_no_dead_letters() -> None:
 def test_the_setting_says_how_old(settings: Any) -> None:
     settings.JOBQUEUE = {"PRUNE": {"FAILED": timedelta(days=45), "WORKERS": None}}
     deleted = {record["what"]: record["count"] for record in run("queue_prune", "--json").records}
-    assert deleted == {"failed": 2, "batches": 0, "progress": 0, "results": 0}
+    assert deleted == {"failed": 2, "stats": 0, "batches": 0, "progress": 0, "results": 0}
     assert left() == (2, 2)
 
 
@@ -129,7 +129,7 @@ def test_what_a_connection_keeps_is_deleted_when_it_is_old(store: Driver) -> Non
     expired, result = a_result(store, ago(hours=3), 3600), a_result(store, ago(hours=3), 86_400)
     ran = run("queue_prune", "--json")
     deleted = {record["what"]: record["count"] for record in ran.records}
-    assert (ran.code, deleted) == (0, {"workers": 0, "batches": 1, "progress": 1, "results": 1})
+    assert (ran.code, deleted) == (0, {"workers": 0, "stats": 0, "batches": 1, "progress": 1, "results": 1})
     assert (store.get_batch(old_batch), store.get_batch(batch) is None) == (None, False)
     assert (store.get_progress(old_report), store.get_progress(report) is None) == (None, False)
     assert store.get_result(expired, now=ago(hours=2.5)) is None

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from django_jobqueue import using
-from django_jobqueue.models import Job, StoreNow, Worker
+from django_jobqueue.models import Job, QueueStat, StoreNow, Worker
 from tests.edges.commands import dead_letter, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -139,3 +139,67 @@ def test_two_connections_on_one_database_show_a_worker_once(settings: Any) -> No
     settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "database"}, "again": {"DRIVER": "database"}}}
     a_worker()
     assert len(run("queue_stats", "--workers", "--json").records) == 1
+
+
+# What was done
+
+
+def a_minute(minutes: int = 0, **changes: Any) -> QueueStat:
+    values = {
+        "minute": StoreNow(-minutes * 60 * SECOND),
+        "connection": "default",
+        "queue": "mail",
+        "name": "shop.jobs.send",
+        "processed": 3,
+        "released": 1,
+        "elapsed_sum": 2 * SECOND,
+        "elapsed_max": SECOND,
+        "waited_sum": 8 * SECOND,
+        "waited_max": 5 * SECOND,
+    }
+    return QueueStat.objects.create(**{**values, **changes})
+
+
+def test_what_was_done_is_told_by_queue_and_job() -> None:
+    a_minute(minutes=1)
+    a_minute(minutes=2, failed=2, lost=2, elapsed_max=2 * SECOND)
+    a_minute(minutes=90)
+    a_minute(queue="other", connection="fast")
+    first, second = run("queue_stats", "--since", "1h", "--json").records
+    assert first == {
+        "queue": "mail",
+        "name": "shop.jobs.send",
+        "connection": "default",
+        "processed": 6,
+        "released": 2,
+        "failed": 2,
+        "lost": 2,
+        "elapsed_mean": 0.333333,
+        "elapsed_max": 2.0,
+        "waited_mean": 1.333333,
+        "waited_max": 5.0,
+    }
+    assert (second["queue"], second["connection"], second["processed"]) == ("other", "fast", 3)
+    (only,) = run("queue_stats", "--since", "2h", "--queue", "mail", "--connection", "default", "--json").records
+    assert only["processed"] == 9
+
+
+def test_on_a_terminal_what_was_done_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    a_minute(name="shop\x1b[31m")
+    title, row = run("queue_stats", "--since", "600", terminal=True, no_color=True).lines
+    assert title.split()[-4:] == ["RAN", "LONGEST", "WAITED", "LONGEST"]
+    assert "\x1b" not in row
+    assert row.split()[2:] == ["default", "3", "1", "0", "0", "500", "ms", "1", "s", "2", "s", "5", "s"]
+    header, line = run("queue_stats", "--since", "600").lines
+    assert dict(zip(header.split("\t"), line.split("\t"), strict=True))["elapsed_mean"] == "0.5"
+
+
+def test_when_nothing_was_done_it_says_so() -> None:
+    assert run("queue_stats", "--since", "1h", terminal=True).out == "Nothing was done.\n"
+    assert run("queue_stats", "--since", "1h", "--json").out == ""
+
+
+@pytest.mark.parametrize("options", [{"since": "soon"}, {"since": "0"}, {"since": "1h", "workers": True}])
+def test_what_is_no_time_or_two_questions_is_a_usage_error(options: dict[str, Any]) -> None:
+    assert run("queue_stats", **options).code == 2

@@ -70,6 +70,7 @@ def test_values_are_taken_in_every_form() -> None:
     assert settings.prune == {
         "FAILED": 90 * 86_400.0,
         "WORKERS": 3600.0,
+        "STATS": 7 * 86_400.0,
         "BATCHES": 7 * 86_400.0,
         "PROGRESS": 86_400.0,
     }

@@ -15,6 +15,7 @@ from ..console import Console, add_json, age, check_store, count, counted, plain
 MEANINGS = {
     "FAILED": "failed jobs, by when they failed",
     "WORKERS": "worker processes, by their last heartbeat",
+    "STATS": "counts of what was done, by their minute",
     "BATCHES": "batches, by when they ended",
     "PROGRESS": "progress of jobs, by when it was reported",
 }
@@ -33,7 +34,9 @@ class Command(BaseCommand):
                 f"--{what.lower()}", metavar="AGE", help=f"{MEANINGS[what]}: older than AGE, such as 90, 10m, 2h or 30d"
             )
         parser.add_argument("--chunk", metavar="N", help=f"delete N rows at once (default: {pruning.CHUNK})")
-        parser.add_argument("--dry-run", action="store_true", help="delete nothing, and count failed jobs and workers")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="delete nothing, and count failed jobs, workers and stats"
+        )
         add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:

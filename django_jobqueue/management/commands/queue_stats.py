@@ -1,4 +1,4 @@
-"""``queue_stats``: how much waits, runs and failed, queue by queue; and who works."""
+"""``queue_stats``: how much waits, runs and failed, queue by queue; what was done; and who works."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from ...exceptions import InvalidOption
+from ...jobs.counts import Counted
 from ...jobs.errors import printable
 from ...jobs.workers import WorkerRecord
 from ...operations import queues
 from ...operations.queues import QueueStats
+from ...operations.stats import done
 from ...operations.workers import workers
 from ..console import (
     EVERY_QUEUE,
     Console,
     add_connection,
     add_json,
+    age,
     check_store,
     duration,
     iso,
@@ -26,6 +30,10 @@ from ..console import (
 
 COLUMNS = ("queue", "connection", "ready", "oldest", "scheduled", "reserved", "failed")
 WORKER_COLUMNS = ("name", "pid", "state", "queues", "workers", "processed", "released", "failed", "lost")
+DONE_COLUMNS = (
+    *("queue", "name", "connection", "processed", "released", "failed", "lost"),
+    *("elapsed_mean", "elapsed_max", "waited_mean", "waited_max"),
+)
 MEGABYTE = 1024 * 1024
 # For programs these follow.
 MORE_WORKER_COLUMNS = ("memory", "version", "is_embedded", "host", "id", "started_at", "heartbeat_at")
@@ -34,13 +42,19 @@ MORE_WORKER_COLUMNS = ("memory", "version", "is_embedded", "host", "id", "starte
 class Command(BaseCommand):
     help = (
         "Show how many jobs of each queue are ready, scheduled, reserved and failed, and how long the oldest waits; or "
-        "the worker processes."
+        "what was done lately; or the worker processes."
     )
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--queue", "-q", action="append", metavar="NAME[,NAME]", help="only these queues")
-        parser.add_argument("--workers", action="store_true", help="show the worker processes instead of the queues")
+        instead = parser.add_mutually_exclusive_group()
+        instead.add_argument("--workers", action="store_true", help="show the worker processes instead of the queues")
+        instead.add_argument(
+            "--since",
+            metavar="AGE",
+            help="show what was done in the last AGE, such as 90, 10m, 2h or 7d, by queue and job",
+        )
         add_connection(parser)
         add_json(parser)
 
@@ -48,17 +62,19 @@ class Command(BaseCommand):
         console = Console(self, options)
         with plain_errors():
             names = queue_list(options["queue"])
+            since = age("--since", options["since"])
+            if since is not None and options["workers"]:
+                raise InvalidOption("--since and --workers are two different questions; leave one out.")
+        only = None if not names or EVERY_QUEUE in names else names
         check_store(options["connection"])
         with plain_errors():
             if options["workers"]:
                 show_workers(console, workers(connection=options["connection"]))
                 return
-            show_queues(
-                console,
-                queues.stats(
-                    connection=options["connection"], queues=None if not names or EVERY_QUEUE in names else names
-                ),
-            )
+            if since is not None:
+                show_done(console, done(since, connection=options["connection"], queues=only))
+                return
+            show_queues(console, queues.stats(connection=options["connection"], queues=only))
         for sentence in queues.slowdowns(connection=options["connection"]):
             self.stderr.write(printable(sentence))
 
@@ -92,6 +108,43 @@ def _row(one: QueueStats) -> list[str]:
         f"{ready:,}",
         waits,
         *(f"{number:,}" for number in others),
+    ]
+
+
+def show_done(console: Console, found: list[Counted]) -> None:
+    if console.is_json:
+        for one in found:
+            console.record(**_done_facts(one))
+    elif not console.is_terminal:
+        console.write("\t".join(DONE_COLUMNS))
+        for one in found:
+            console.write("\t".join(map(_cell, _done_facts(one).values())))
+    elif found:
+        titles = [title.upper() for title in (*DONE_COLUMNS[:7], "ran", "longest", "waited", "longest")]
+        console.table(titles, [_done_row(one) for one in found])
+    else:
+        console.write("Nothing was done.")
+
+
+def _done_facts(one: Counted) -> dict[str, Any]:
+    count = one.count
+    outcomes = (count.processed, count.released, count.failed, count.lost)
+    return dict(zip(DONE_COLUMNS, (one.queue, one.name, one.connection, *outcomes, *_times(one)), strict=True))
+
+
+def _times(one: Counted) -> list[float]:
+    count = one.count
+    return [round(time, 6) for time in (count.elapsed_mean, count.elapsed_max, count.waited_mean, count.waited_max)]
+
+
+def _done_row(one: Counted) -> list[str]:
+    count = one.count
+    return [
+        printable(one.queue),
+        printable(one.name),
+        printable(one.connection),
+        *(f"{number:,}" for number in (count.processed, count.released, count.failed, count.lost)),
+        *map(duration, _times(one)),
     ]
 
 
