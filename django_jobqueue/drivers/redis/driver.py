@@ -57,6 +57,7 @@ from ..base import (
     ready_queues,
 )
 from ..dead_letters import DeadLetterDriver
+from ..ledger import Ledger
 from ..transactions import is_conflict
 from .batches import RedisBatches
 from .ends import Argument, Ends, Recovery, in_groups
@@ -105,6 +106,7 @@ class RedisDriver(DeadLetterDriver):
         self.store = RedisStore(alias, self.options)
         self.keys = self.store.keys
         self.dead_letters = RedisLetters(alias, self._database)
+        self.ledger = Ledger(self._database)
         self.batches = RedisBatches(alias, self.store)
         self._listener: NewsListener | None = None
         self._listening = Lock()
@@ -369,9 +371,15 @@ class RedisDriver(DeadLetterDriver):
         self._wake(retried.values())
         return set(retried)
 
+    def _flow_left(self, job_id: UUID) -> str | None:
+        try:
+            return job_record(job_id.hex.encode(), self.store.parts(job_id), self.alias).flow
+        except Unreadable:
+            return None
+
     def _push_back(self, rows: Sequence[Returning], now: datetime | None) -> None:
         places = Places()
-        arguments = [argument for row in rows for argument in row.arguments(places)]
+        arguments = [argument for row in rows for argument in row.arguments(places, self._flow_left(row.job_id))]
         if arguments:
             self.store.run("push", places, [_text(now), self._channel, *arguments])
 
