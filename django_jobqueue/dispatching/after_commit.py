@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ..jobs.flows import readable
 from ..jobs.payloads import masked_payload
 from ..jobs.records import NewJob
 
@@ -50,7 +51,7 @@ class _Waiting:
         for job in self.jobs:
             logger.error(
                 "job %s (%s) was not stored on %r after the commit: %s; queue %r, priority %s, delay %s, "
-                "available at %s, metadata %s, arguments %s",
+                "available at %s, metadata %s, arguments %s%s",
                 job.id,
                 job.name,
                 self.connection,
@@ -61,6 +62,7 @@ class _Waiting:
                 job.available_at,
                 job.metadata or "{}",
                 masked_payload(job.payload, job.masked),
+                _followers(job.flow),
                 extra={
                     "event": "dispatch_failed",
                     "job": job.name,
@@ -69,6 +71,15 @@ class _Waiting:
                     "connection": self.connection,
                 },
             )
+
+
+def _followers(flow: str | None) -> str:
+    """The later steps of its chain, which are lost with it."""
+    return "".join(
+        f"; then {step.job.name} {masked_payload(step.job.payload, step.job.masked)} in {step.job.queue!r} of "
+        f"{step.connection!r}"
+        for step in readable(flow).steps
+    )
 
 
 def push_after_commit(alias: str, connection: str, jobs: Sequence[NewJob], push: Callable[[], object]) -> None:

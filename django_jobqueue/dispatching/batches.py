@@ -40,6 +40,7 @@ from ..jobs.payloads import FORMAT, encode, encode_metadata
 from ..jobs.records import ClosedBatch, NewBatch, NewJob
 from ..jobs.registry import registry
 from ..signals import batch_finished
+from .after_commit import push_after_commit
 from .chains import Chain, Composite, checked, step_of
 from .dispatch import Prepared, announce, commit_awaited, store_many
 from .handler import Call
@@ -92,7 +93,8 @@ class Batch(Composite):
         if alias is None:
             _store(driver, new, prepared)
         else:
-            transaction.on_commit(partial(_store, driver, new, prepared), using=alias)
+            jobs = [item.job for item in prepared]
+            push_after_commit(alias, driver.alias, jobs, partial(_store, driver, new, prepared))
         return DispatchedBatch(new.id, tuple(item.job.id for item in prepared))
 
     async def adispatch(self) -> DispatchedBatch:
@@ -169,7 +171,7 @@ def spread(batch: str, rest: str | None) -> None:
         store_many(item for item in members if item.job.id in awaited)
 
 
-registry.register(define(spread, {"name": SPREAD}))
+registry.register(define(spread, {"name": SPREAD, "keep_result": 0}))
 
 
 def add_to_batch(connection: str, batch_id: UUID, calls: Iterable[Call | Chain]) -> list[UUID]:
@@ -186,7 +188,8 @@ def add_to_batch(connection: str, batch_id: UUID, calls: Iterable[Call | Chain])
     if alias is None:
         _join(driver, batch_id, prepared)
     else:
-        transaction.on_commit(partial(_join, driver, batch_id, prepared), using=alias)
+        jobs = [item.job for item in prepared]
+        push_after_commit(alias, driver.alias, jobs, partial(_join, driver, batch_id, prepared))
     return [item.job.id for item in prepared]
 
 

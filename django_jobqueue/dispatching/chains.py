@@ -87,7 +87,13 @@ class Chain:
                 f"The steps of the chain after its first take {size} bytes; PAYLOAD_LIMIT is {limit}. Store the data "
                 "and pass its key."
             )
-        return Prepared(*first.before(rest)), [(step.connection, part_id) for step, part_id in made]
+        begun = first.before(rest)
+        if len(begun.job.payload) > limit:
+            raise InvalidPayload(
+                f"The batch that the chain begins with takes {len(begun.job.payload)} bytes; PAYLOAD_LIMIT is {limit}. "
+                "Store the data and pass its key, or dispatch the batch by itself."
+            )
+        return Prepared(*begun), [(step.connection, part_id) for step, part_id in made]
 
     def _check_member(self, first: Step, others: Sequence[Step]) -> None:
         """A member of a batch, which lives on one connection, and whose steps take turns as one job."""

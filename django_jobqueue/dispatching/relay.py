@@ -20,4 +20,4 @@ def relay(step: str) -> None:
     store(Prepared(found.connection, found.job))
 
 
-registry.register(define(relay, {"name": RELAY}))
+registry.register(define(relay, {"name": RELAY, "keep_result": 0}))

@@ -11,6 +11,7 @@ that is a step of a chain is spread out by a job of its own when it has its turn
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from uuid import UUID
 
 from ..exceptions import InvalidPayload
 from .ids import new_job_id
-from .payloads import FORMAT, decode, encode, encode_result, fill, fill_in_vain, has_slot
+from .payloads import FORMAT, decode, encode, encode_result, fill, fill_in_vain, has_slot, secret_paths
 from .records import AttemptRecord, BatchRecord, NewJob, Reservation
 from .times import from_microseconds, to_microseconds
 
@@ -43,7 +44,8 @@ class Step(NamedTuple):
         if self.job.name != SPREAD:
             return self._replace(job=self.job._replace(flow=rest.write()))
         (batch, _rest), _kwargs = decode(self.job.payload, self.job.format)
-        return self._replace(job=self.job._replace(payload=encode([batch, rest.write()], {}, (), NO_LIMIT)))
+        payload = encode([batch, rest.write()], {}, (), NO_LIMIT)
+        return self._replace(job=self.job._replace(payload=payload, flow=Flow(catch=rest.catch).write()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,14 @@ class Flow:
             body["batch"] = self.batch.hex
         return json.dumps(body, separators=(",", ":")) if body else None
 
-    def after(self, held: Reservation, result: str, error: str, limit: int) -> tuple[NewJob, ...]:
+    def after(
+        self,
+        held: Reservation,
+        result: str,
+        error: str,
+        limit: int,
+        is_secret: Callable[[str], bool] = lambda name: False,
+    ) -> tuple[NewJob, ...]:
         """What is stored when the job succeeds; ``result`` is JSON text, empty where ``error`` says why there is none.
 
         A step that asks for a result that is missing, or makes its arguments longer than ``limit``, has one attempt,
@@ -80,7 +89,9 @@ class Flow:
         """
         if not self.steps:
             return ()
-        step = _filled(self.steps[0], result, error, limit).before(replace(self, steps=self.steps[1:]))
+        step = _masking(_filled(self.steps[0], result, error, limit), is_secret).before(
+            replace(self, steps=self.steps[1:])
+        )
         return (_here(step, held.connection, held.queue, held.rank),)
 
 
@@ -124,6 +135,20 @@ def uncaught(flow: str | None) -> str | None:
         return None
     found = readable(flow)
     return flow if found.catch is None else replace(found, catch=None).write()
+
+
+def moved(flow: str | None, queue: str, source: str, target: str) -> str | None:
+    """The flow of a job whose queue goes to another connection: what follows it in that queue goes there too."""
+    try:
+        found = read(flow)
+    except InvalidPayload:
+        return flow
+
+    def there(step: Step) -> Step:
+        return step._replace(connection=target) if (step.connection, step.job.queue) == (source, queue) else step
+
+    steps = tuple(map(there, found.steps))
+    return replace(found, steps=steps, catch=None if found.catch is None else there(found.catch)).write()
 
 
 def batch_of(flow: str | None) -> UUID | None:
@@ -234,6 +259,20 @@ def _filled(step: Step, result: str, error: str, limit: int) -> Step:
     return step._replace(job=step.job._replace(payload=payload, max_attempts=1))
 
 
+def _masking(step: Step, is_secret: Callable[[str], bool]) -> Step:
+    """What came with the result has secrets of its own, by their keys: nobody knew them at the dispatch."""
+    if step.job.name == SPREAD:
+        return step
+    try:
+        args, kwargs = decode(step.job.payload, step.job.format)
+    except InvalidPayload:  # the result is missing, and the payload says so
+        return step
+    known = [tuple(path) for path in json.loads(step.job.masked or "[]")]
+    found = secret_paths(args, kwargs, (), is_secret)
+    masked = list(dict.fromkeys([*known, *found]))
+    return step._replace(job=step.job._replace(masked=json.dumps(masked) if masked else ""))
+
+
 def _here(step: Step, connection: str, queue: str, rank: int) -> NewJob:
     """The job that can be stored on ``connection`` for a step: itself, or the relay that carries it to its own."""
     if step.connection == connection:
@@ -248,7 +287,16 @@ def _here(step: Step, connection: str, queue: str, rank: int) -> NewJob:
         rank=rank,
         max_attempts=RELAY_ATTEMPTS,
         masked=MASKED_ARGUMENTS,
+        flow=_catch_of(step),
     )
+
+
+def _catch_of(step: Step) -> str | None:
+    """What is dispatched when a relay becomes a dead letter: the catch of the step that it carries, of its chain."""
+    rest = step.job.flow
+    if step.job.name == SPREAD:
+        (_batch, rest), _kwargs = decode(step.job.payload, step.job.format)
+    return Flow(catch=readable(rest).catch).write()
 
 
 _NOTHING = Flow()

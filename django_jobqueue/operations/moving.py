@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..dispatching.discovery import load_handlers
 from ..drivers import Driver, connections
 from ..exceptions import InvalidConnection
+from ..jobs.flows import moved
 from ..jobs.records import SCHEDULED, JobRecord, NewJob, QueueSize
 from ..jobs.registry import registry
 
@@ -37,35 +38,41 @@ def move(queue: str, *, source: str, target: str) -> Moved:
     old, new = connections[source], connections[target]
     load_handlers()
     left = old.sizes().get(queue, QueueSize()).waiting
-    moved = 0
+    total = 0
     while left > 0:
         page = old.waiting(queue, limit=min(PAGE, left))
         count = _move_page(page, old, new)
         if not count:
             break  # nothing waits any more, or workers take it all
-        moved += count
+        total += count
         left -= len(page)
-    return Moved(moved, old.sizes().get(queue, QueueSize()).reserved)
+    return Moved(total, old.sizes().get(queue, QueueSize()).reserved)
 
 
 def _move_page(page: list[JobRecord], old: Driver, new: Driver) -> int:
     for record in page:
+        definition = registry.find(record.name)
+        if definition is not None and definition.atomic and not new.supports_transactions:
+            raise InvalidConnection(
+                f"The job {record.id} ({record.name}) is atomic, and the connection {new.alias!r} is no database that "
+                "its transaction could include; it stays. Drop atomic=True, or move the queue to a database."
+            )
         if record.batch is not None:
             raise InvalidConnection(
                 f"The job {record.id} is a member of the batch {record.batch}, which lives on the connection "
                 f"{old.alias!r}; let the workers there end it, or cancel the batch, before the queue is moved."
             )
-    stored = new.push([_as_new(record) for record in page]) if page else set()
-    moved = 0
+    stored = new.push([_as_new(record, old.alias, new.alias) for record in page]) if page else set()
+    count = 0
     for record in page:
         if old.cancel(record.id) is not None:
-            moved += 1
+            count += 1
         elif record.id in stored:
             new.cancel(record.id)  # a worker was faster, and runs it
-    return moved
+    return count
 
 
-def _as_new(record: JobRecord) -> NewJob:
+def _as_new(record: JobRecord, source: str, target: str) -> NewJob:
     definition = registry.find(record.name)
     return NewJob(
         id=record.id,
@@ -79,5 +86,5 @@ def _as_new(record: JobRecord) -> NewJob:
         available_at=record.available_at if record.state == SCHEDULED else None,
         metadata=record.metadata,
         masked=record.masked,
-        flow=record.flow,
+        flow=moved(record.flow, record.queue, source, target),
     )

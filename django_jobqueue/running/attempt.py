@@ -136,9 +136,10 @@ class Attempt:
         flow = read(self.job.flow)
         if not keep_for and not flow.steps:
             return Complete(self.job, batch=flow.batch)
-        limit = get_settings().payload_limit
+        settings = get_settings()
+        limit = settings.payload_limit
         text, error = self._encoded(value, limit) if keep_for or flow.asks_for_result else ("", "")
-        then = flow.after(self.job, text, error, limit)
+        then = flow.after(self.job, text, error, limit, settings.is_secret)
         return Complete(self.job, then, self._result(text, error, keep_for) if keep_for else None, flow.batch)
 
     def _encoded(self, value: Any, limit: int) -> tuple[str, str]:

@@ -118,10 +118,18 @@ class Keeper:
             due.append(slice_left)  # a job that begins after this look may have little time
         elif self._hand.has_unstarted or self._desk.held():
             due.append(SLICE_SECONDS)
-        due += [seconds for seconds in (self._limit.look(), self._desk.board.look()) if seconds is not None]
+        due += [seconds for seconds in (self._limit.look(), self._look_at_board(running)) if seconds is not None]
         if self._stopping.requested and running is not None:
             due.append(self._grace_left(now))
         return max(0.001, min(due))
+
+    def _look_at_board(self, running: InHand | None) -> float | None:
+        """An atomic job on SQLite holds the only lock: a write would wait for its end here, and its timeout with it."""
+        if running is not None and self._hand.session is None:
+            definition = registry.find(running.job.name)
+            if definition is not None and definition.atomic:
+                return None
+        return self._desk.board.look()
 
     def _grace_left(self, now: float) -> float:
         if self._stopping.now:

@@ -83,9 +83,9 @@ def test_a_worker_runs_what_is_on_redis_and_stops_when_it_is_told(processes: Pro
 
 
 def test_what_a_killed_worker_held_runs_again_and_kills_nobody_else(processes: Processes, driver: Any) -> None:
+    first, second = processes.workers(2)
     act.using(priority=1).dispatch("deadly", "die once")
     dispatch_many(act.s(number) for number in range(50))
-    first, second = processes.workers(2)
     wait_for_runs(processes.marks, 51)
     wait_until(lambda: driver.queues() == [], "no job is left")
     assert not (first.is_running and second.is_running)
@@ -93,9 +93,9 @@ def test_what_a_killed_worker_held_runs_again_and_kills_nobody_else(processes: P
 
 
 def test_a_batch_one_of_whose_workers_is_killed_ends_once(processes: Processes, driver: Any) -> None:
+    processes.workers(2)
     members = [act.s(number, "die once" if number == 0 else "") for number in range(20)]
     dispatched = batch(members).then(mark.s("then")).finally_(mark.s("finally")).dispatch()
-    processes.workers(2)
     for callback in ("then", "finally"):
         wait_until(lambda key=callback: processes.marks.count("ran", key) > 0, f"{callback} was called")
     wait_until(lambda: driver.queues() == [], "no job is left")

@@ -75,6 +75,13 @@ def test_a_module_of_no_app_is_not_imported(make: MakeModule) -> None:
     assert "made_else" not in sys.modules
 
 
+def test_the_program_of_an_app_is_not_run(make: MakeModule, settings: Any) -> None:
+    make("made_app.__main__", TASKS)
+    install(settings, "made_app")
+    assert registry.find("made_app.__main__.work@default") is None
+    assert "made_app.__main__" not in sys.modules
+
+
 def test_a_module_of_no_app_that_is_loaded_is_looked_into(make: MakeModule) -> None:
     make("made_else.tasks", TASKS)
     __import__("made_else.tasks")

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_jobqueue import PREVIOUS, InvalidOption, InvalidPayload, UnknownJob, chain, get_job, using
+from django_jobqueue import PREVIOUS, InvalidOption, InvalidPayload, UnknownJob, batch, chain, get_job, using
 from django_jobqueue.drivers import Driver
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
@@ -73,6 +73,11 @@ REFUSED: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
     (lambda step: chain(step.s(1), step.s()).catch(step.s(b"")), InvalidPayload, "value: bytes are not JSON"),
     (lambda step: chain(step.s(1), using("no.such").s()), UnknownJob, "no.such"),
     (lambda step: chain(step.s(1), *[step.s("x" * 400_000)] * 3), InvalidPayload, "PAYLOAD_LIMIT is 1048576"),
+    (
+        lambda step: chain(batch([step.s("x" * 400_000)] * 3), step.s(1)),
+        InvalidPayload,
+        "The batch that the chain begins with",
+    ),
 ]
 
 

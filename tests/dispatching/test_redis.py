@@ -15,7 +15,7 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 
 from redis.exceptions import ConnectionError
 
-from django_jobqueue import dispatch_many
+from django_jobqueue import batch, chain, dispatch_many
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.exceptions import InvalidOption, InvalidPayload
 from tests.drivers.contract import Clock
@@ -127,6 +127,29 @@ def test_a_dispatch_that_fails_after_the_commit_is_raised_and_logged_with_all_ot
         assert str(job_id) in line
     assert all(part in lines[0] for part in ("tests.invite", "'mail'", "priority 5", '{"user":7}', "ann", "gone"))
     assert "hunter2" not in lines[0]
+
+
+def test_a_batch_and_a_chain_that_fail_after_the_commit_are_logged_whole(
+    redis: Driver, echo: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*given: Any, **more: Any) -> Any:
+        raise ConnectionError("gone")
+
+    monkeypatch.setattr(redis, "push", gone)
+    monkeypatch.setattr(redis, "create_batch", gone)
+
+    @transaction.atomic
+    def work() -> None:
+        batch([echo.s("member")]).dispatch()
+        chain(echo.s("first"), echo.s("second"), echo.s("third")).dispatch()
+        echo.dispatch("after")
+
+    with caplog.at_level(logging.ERROR, logger="django_jobqueue"), pytest.raises(ConnectionError):
+        work()
+    lines = [record.getMessage() for record in caplog.records if record.name == "django_jobqueue"]
+    assert ["member" in lines[0], "first" in lines[1], "after" in lines[2]] == [True] * 3
+    assert "second" in lines[1]
+    assert "third" in lines[1]
 
 
 def test_after_a_failure_the_next_transaction_is_as_any_other(

@@ -208,7 +208,8 @@ def test_readme_has_the_two_command_lines_that_ci_runs() -> None:
     assert found == {
         "demo": 'python3 -m venv .venv && .venv/bin/pip install -e ".[demo]" && '
         ".venv/bin/python testproject/manage.py demo\n",
-        "tests": 'python3 -m venv .venv && .venv/bin/pip install -e ".[dev]" && .venv/bin/python -m pytest\n',
+        "tests": 'python3 -m venv .venv && .venv/bin/pip install -e ".[dev]" && '
+        ".venv/bin/python -m pytest -n 2 --dist loadgroup\n",
     }
 
 

@@ -51,6 +51,14 @@ class Batched:
         return record.total, record.pending, record.done, record.failed, record.cancelled
 
 
+def test_a_member_tells_of_its_batch(store: Store) -> None:
+    batch = Batched(store, 1)
+    store.dispatch()
+    assert [record.batch for record in store.driver.waiting("default", limit=9)] == [batch.new.id, None]
+    assert store.get(batch.jobs[0]).batch == batch.new.id
+    assert [record.batch for record in store.driver.peek("default", limit=9)] == [batch.new.id, None]
+
+
 def test_a_batch_tells_of_itself(store: Store, clock: Clock) -> None:
     batch = Batched(store, 2, name="night ☃", metadata='{"user":7}', allow_failures=True)
     record = batch.record

@@ -18,10 +18,11 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError
 
+from django_jobqueue.drivers import ledgers_of
 from django_jobqueue.drivers.redis import RedisDriver
 from django_jobqueue.drivers.redis.driver import HOLD_SECONDS
 from django_jobqueue.drivers.redis.scripts import SCRIPTS
-from django_jobqueue.jobs.flows import Callbacks, Flow, Step
+from django_jobqueue.jobs.flows import Callbacks, Flow, Step, readable
 from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.jobs.records import Complete, Fail, NewBatch, Release, ReserveLimit
 from django_jobqueue.models import FailedJob
@@ -497,6 +498,31 @@ def test_what_version_1_wrote_is_read(store: Store, driver: RedisDriver, clock: 
     store.fail(held)
     record_of_it = store.get(held)
     assert (record_of_it.retries, record_of_it.errors.total) == (2, 2)
+
+
+def test_workers_are_listed_and_asked_through_the_database_of_the_dead_letters(driver: RedisDriver) -> None:
+    assert [ledger.database for ledger in ledgers_of([driver])] == ["default"]
+
+
+def test_a_retry_before_the_end_in_redis_leaves_the_catch_its_turn(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker is killed when the dead letter is stored, and a person is faster than the rescue."""
+    catch = new("catch")
+    store.push(new(flow=Flow(catch=Step(driver.alias, catch)).write()))
+    held = store.take_one()
+
+    def killed(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "_end", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.fail(held)
+    (letter,) = driver.failed()
+    driver.retry({letter.number: None}, now=store.clock.now)
+    again = store.take_one()
+    assert readable(again.flow).catch is not None
 
 
 # Other projects

@@ -9,7 +9,7 @@ import pytest
 
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.exceptions import InvalidConnection
-from django_jobqueue.jobs.flows import Callbacks, Flow, Step
+from django_jobqueue.jobs.flows import Callbacks, Flow, Step, readable
 from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.jobs.records import NewBatch, ReserveLimit
 from django_jobqueue.operations import moving
@@ -52,12 +52,26 @@ def test_ready_and_scheduled_jobs_arrive_as_they_were(target: Driver) -> None:
     assert source.queues() == ["default"]
 
 
-def test_what_follows_a_job_goes_with_it(target: Driver) -> None:
-    flow = Flow(steps=(Step("default", new("next")),)).write()
-    connections["default"].push([new(queue="mail", flow=flow)])
+def test_what_follows_a_job_goes_with_it_and_to_the_new_connection_when_it_is_of_the_queue(target: Driver) -> None:
+    steps = (Step("default", new("next", queue="mail")), Step("default", new("other", queue="slow")))
+    connections["default"].push([new(queue="mail", flow=Flow(steps=steps).write())])
     assert move().moved == 1
     (record,) = target.waiting("mail", limit=9)
-    assert record.flow == flow
+    assert [(step.job.name, step.connection) for step in readable(record.flow).steps] == [
+        ("next", "other"),
+        ("other", "default"),
+    ]
+
+
+def test_an_atomic_job_is_refused_where_no_transaction_includes_it(target: Driver, register: Register) -> None:
+    @register(atomic=True)
+    def book() -> None: ...
+
+    source = connections["default"]
+    source.push([new(book.definition.name, queue="mail")])
+    with pytest.raises(InvalidConnection, match="is atomic"):
+        move()
+    assert len(source.waiting("mail", limit=9)) == 1
 
 
 def test_a_member_of_a_batch_is_refused_and_stays(target: Driver) -> None:

@@ -12,7 +12,9 @@ from django.db import OperationalError, connection
 
 from django_jobqueue import PREVIOUS, JobContext, chain, get_job
 from django_jobqueue.drivers import Driver, connections
-from django_jobqueue.jobs.flows import RELAY
+from django_jobqueue.jobs import flows
+from django_jobqueue.jobs.flows import RELAY, SPREAD
+from django_jobqueue.jobs.registry import registry
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
 from tests.helpers.listening import Heard
@@ -459,6 +461,48 @@ def test_a_step_for_a_connection_that_is_gone_waits_for_it_as_a_failing_relay(
     worker.work_once(now=clock.tick())
     assert ran == [1]
     assert is_uuid_in_a_scheduled_relay(second)
+
+
+def test_a_relay_that_dies_is_caught_as_its_step_would_be(
+    two_connections: tuple[Driver, Driver],
+    make_worker: Callable[..., Worker],
+    clock: Clock,
+    step: Any,
+    catch: Any,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    ran: list[Any],
+) -> None:
+    monkeypatch.setattr(flows, "RELAY_ATTEMPTS", 1)
+    chain(step.s(1), step.using(connection="fast").s(2)).catch(catch.s("caught")).dispatch()
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "database"}}}
+    run_all(make_worker(), clock)
+    assert ran == [1, "caught"]
+
+
+def test_secrets_that_come_with_a_result_are_masked(
+    driver: Driver, worker: Worker, clock: Clock, register: Register
+) -> None:
+    @register()
+    def sign_in() -> dict[str, str]:
+        return {"token": "s3cr3t"}
+
+    @register(max_attempts=1)
+    def use(session: dict[str, str]) -> None:
+        raise ValueError(f"refused {session['token']}")
+
+    chain(sign_in.s(), use.s(PREVIOUS)).dispatch()
+    run_all(worker, clock)
+    (letter,) = driver.failed()
+    record = driver.get(letter.id)
+    assert record is not None
+    assert "s3cr3t" not in record.exception_message
+    assert "refused" in record.exception_message
+
+
+def test_jobs_of_our_own_keep_no_results() -> None:
+    names = (RELAY, SPREAD)
+    assert [registry.get(name).keep_result for name in names] == [0, 0]
 
 
 def is_uuid_in_a_scheduled_relay(job_id: UUID) -> bool:

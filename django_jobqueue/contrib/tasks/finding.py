@@ -38,7 +38,7 @@ def is_found(task: AnyTask) -> bool:
 
 def _module(name: str) -> ModuleType | None:
     is_below_an_app = any(f"{name}.".startswith(f"{app.name}.") for app in apps.get_app_configs())
-    if not is_below_an_app or not all(part.isidentifier() for part in name.split(".")):
+    if not is_below_an_app or not all(part.isidentifier() and not part.startswith("__") for part in name.split(".")):
         return sys.modules.get(name)
     try:
         return import_module(name)

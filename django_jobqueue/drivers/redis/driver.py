@@ -371,9 +371,15 @@ class RedisDriver(DeadLetterDriver):
         self._wake(retried.values())
         return set(retried)
 
+    def _flow_left(self, job_id: UUID) -> str | None:
+        try:
+            return job_record(job_id.hex.encode(), self.store.parts(job_id), self.alias).flow
+        except Unreadable:
+            return None
+
     def _push_back(self, rows: Sequence[Returning], now: datetime | None) -> None:
         places = Places()
-        arguments = [argument for row in rows for argument in row.arguments(places)]
+        arguments = [argument for row in rows for argument in row.arguments(places, self._flow_left(row.job_id))]
         if arguments:
             self.store.run("push", places, [_text(now), self._channel, *arguments])
 

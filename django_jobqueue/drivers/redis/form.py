@@ -316,6 +316,7 @@ def job_record(job_id: bytes, parts: Sequence[Any], connection: str) -> JobRecor
         masked=body.masked,
         flow=body.flow,
         retries=form.retries,
+        batch=form.batch,
     )
 
 

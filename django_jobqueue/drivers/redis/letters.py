@@ -30,8 +30,16 @@ class Returning:
         self._row = row
         self._retry_for = retry_for
 
-    def arguments(self, places: Places) -> list[str | int]:
-        """Of the script that stores it, ready now with no attempt used."""
+    @property
+    def job_id(self) -> UUID:
+        job_id: UUID = self._row.job_id
+        return job_id
+
+    def arguments(self, places: Places, left: str | None) -> list[str | int]:
+        """Of the script that stores it, ready now with no attempt used.
+
+        ``left`` is the flow of the job that a crash has left in Redis beside the row: its catch has not had its turn.
+        """
         row = self._row
         job = NewJob(
             id=row.job_id,
@@ -44,7 +52,7 @@ class Returning:
             retry_for=self._retry_for,
             metadata=row.metadata,
             masked=row.masked,
-            flow=row.flow,
+            flow=row.flow if left is None else left,
         )
         errors = AttemptHistory.read(row.errors)
         return job_arguments(job, places, created_at=row.created_at, retries=row.retries + 1, errors=errors)
