@@ -11,6 +11,7 @@ from django.urls import path
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from .drivers import connections
 from .operations.progress import as_json, how_far
 
 app_name = "django_jobqueue"
@@ -22,8 +23,15 @@ STOP_POLLING = 286
 @require_safe
 @never_cache
 def progress(request: HttpRequest, token: str) -> HttpResponse:
-    """How far the job of a token is: JSON, or for htmx the element of ``{% job_progress %}``."""
-    found = how_far(token)
+    """How far the job of a token is: JSON, or for htmx the element of ``{% job_progress %}``.
+
+    503 while one of the stores in which the job may be is out of reach; both scripts then ask again.
+    """
+    outages = tuple(outage for driver in connections.all() for outage in driver.outages)
+    try:
+        found = how_far(token)
+    except outages:
+        return HttpResponse("A store of the queue is out of reach.", status=503, content_type="text/plain")
     if found is None:
         raise Http404("This token is not valid, or it has expired.")
     if request.headers.get("HX-Request"):

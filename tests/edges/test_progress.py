@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from django.core import signing
+from django.db import OperationalError
 from django.template import Context, Template
 from django.test import Client
 from django.urls import reverse
@@ -19,6 +20,7 @@ from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.operations.progress import MOST_STEPS, SALT, how_far
 from django_jobqueue.running.worker import Worker
+from tests.helpers.fixtures import FLAKY
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 
@@ -140,6 +142,20 @@ def test_a_token_that_is_not_ours_or_too_old_is_not_found(
     monkeypatch.undo()
     assert how_far(token) is None
     assert ask(token).status_code == 404
+
+
+def test_while_a_store_is_out_of_reach_it_says_so_and_may_be_asked_again(
+    settings: Any, step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away_for_now(*given: Any) -> Any:
+        raise OperationalError("server closed the connection")
+
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "memory"}, "away": {"DRIVER": FLAKY}}}
+    token = progress_token(step.using(connection="away").dispatch())
+    with monkeypatch.context() as patched:
+        patched.setattr(connections["away"], "get", away_for_now)
+        assert ask(token).status_code == 503
+    assert ask(token).status_code == 200
 
 
 def test_only_reading_is_allowed(memory: Driver, step: Any) -> None:
