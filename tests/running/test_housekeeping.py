@@ -220,7 +220,7 @@ def test_in_memory_nobody_keeps_house(memory: Driver) -> None:
     before = set(threading.enumerate())
     housekeeper = Housekeeper(WorkerOptions(), [memory], WorkerStats)
     housekeeper.start()
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # those of another test may end meanwhile
     housekeeper.end()
 
 
@@ -230,7 +230,7 @@ def test_in_a_callers_transaction_no_other_connection_is_opened(database: Driver
     with transaction.atomic():
         housekeeper = Housekeeper(WorkerOptions(), [database], WorkerStats)
         housekeeper.start()
-        assert set(threading.enumerate()) == before
+        assert set(threading.enumerate()) <= before  # those of another test may end meanwhile
 
 
 def test_a_reservation_is_rescued_although_its_worker_looks_alive(
