@@ -78,6 +78,10 @@ class Server(ABC):
             self._process = subprocess.Popen(self.command(), stdout=log, stderr=subprocess.STDOUT, **self._as_owner())
         self._wait(self._answers, "the server answers")
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def stop(self) -> None:
         """End it cleanly, without waiting for its clients."""
         self._end(self.stop_signal)

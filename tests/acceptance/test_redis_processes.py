@@ -47,6 +47,8 @@ def module_server() -> Iterator[Redis]:
 
 @pytest.fixture
 def driver(module_server: Redis, settings: Any) -> Iterator[Any]:
+    if not module_server.is_running:  # a test that failed has left it so
+        module_server.start()
     settings.CACHES = {**settings.CACHES, "private": module_server.settings()}
     settings.JOBQUEUE = {"CONNECTIONS": {"default": ENTRY}}
     yield connections["default"]
