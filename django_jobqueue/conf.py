@@ -98,22 +98,32 @@ def get_settings() -> Settings:
 
 def read(given: object) -> tuple[Settings, list[str]]:
     """The settings and everything that is wrong with them; a wrong key keeps its default."""
+    values, problems = read_keys("JOBQUEUE", given, _READERS)
+    settings = Settings(**values)
+    return settings, problems + _contradictions(settings)
+
+
+def read_keys(
+    label: str, given: object, readers: Mapping[str, Callable[[str, object], Any]]
+) -> tuple[dict[str, Any], list[str]]:
+    """The values of a dictionary of settings, under their names in small letters, and everything that is wrong.
+
+    A reader takes how a value is called, and the value; it raises InvalidOption.
+    """
     if not isinstance(given, Mapping):
-        return Settings(), [f"JOBQUEUE must be a dictionary, not {given!r}."]
+        return {}, [f"{label} must be a dictionary, not {given!r}."]
     values: dict[str, Any] = {}
     problems = []
     for key, value in given.items():
-        reader = _READERS.get(key) if isinstance(key, str) else None
+        reader = readers.get(key) if isinstance(key, str) else None
         if reader is None:
-            problems.append(f"JOBQUEUE has no key {key!r}; it takes {', '.join(sorted(_READERS))}.")
+            problems.append(f"{label} has no key {key!r}; it takes {', '.join(sorted(readers))}.")
             continue
         try:
-            values[key.lower()] = reader(f'JOBQUEUE["{key}"]', value)
+            values[key.lower()] = reader(f'{label}["{key}"]', value)
         except InvalidOption as error:
             problems.append(str(error))
-    settings = Settings(**values)
-    problems += _contradictions(settings)
-    return settings, problems
+    return values, problems
 
 
 def _contradictions(settings: Settings) -> list[str]:

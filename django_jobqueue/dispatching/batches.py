@@ -7,7 +7,7 @@ store has any.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -89,12 +89,7 @@ class Batch(Composite):
         """Store the batch and its jobs, all or none; raises for any of them before anything is stored."""
         new, prepared = self._prepare()
         driver = _driver_of(prepared)
-        alias = commit_awaited(driver)
-        if alias is None:
-            _store(driver, new, prepared)
-        else:
-            jobs = [item.job for item in prepared]
-            push_after_commit(alias, driver.alias, jobs, partial(_store, driver, new, prepared))
+        _now_or_after_commit(driver, prepared, partial(_store, driver, new, prepared))
         return DispatchedBatch(new.id, tuple(item.job.id for item in prepared))
 
     async def adispatch(self) -> DispatchedBatch:
@@ -184,12 +179,7 @@ def add_to_batch(connection: str, batch_id: UUID, calls: Iterable[Call | Chain])
                 f"The job {item.job.name!r} is for the connection {item.connection!r}, and the batch is on "
                 f"{connection!r}; dispatch it there: using(connection=…)."
             )
-    alias = commit_awaited(driver)
-    if alias is None:
-        _join(driver, batch_id, prepared)
-    else:
-        jobs = [item.job for item in prepared]
-        push_after_commit(alias, driver.alias, jobs, partial(_join, driver, batch_id, prepared))
+    _now_or_after_commit(driver, prepared, partial(_join, driver, batch_id, prepared))
     return [item.job.id for item in prepared]
 
 
@@ -246,6 +236,14 @@ def _driver_of(prepared: Sequence[Prepared]) -> Driver:
             "the redis driver."
         )
     return driver
+
+
+def _now_or_after_commit(driver: Driver, prepared: Sequence[Prepared], act: Callable[[], object]) -> None:
+    alias = commit_awaited(driver)
+    if alias is None:
+        act()
+    else:
+        push_after_commit(alias, driver.alias, [item.job for item in prepared], act)
 
 
 def _store(driver: Driver, new: NewBatch, prepared: Sequence[Prepared]) -> None:

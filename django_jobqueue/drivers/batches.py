@@ -20,7 +20,7 @@ from ..jobs.times import microseconds
 from ..models import Batch, BatchMember
 from ..models.batch import CANCELLED, FAILED, PENDING
 from ..models.fields import store_clock, uuid_parameter
-from .transactions import own_transaction, repeating
+from .pruning import delete_first
 
 # A statement of this many rows stays below the number of parameters that SQLite takes.
 CHUNK_ROWS = 400
@@ -162,13 +162,7 @@ class Batches:
 
     def prune(self, older_than: float, limit: int, now: datetime | None) -> int:
         """Delete at most ``limit`` batches that ended so many seconds ago, and those who were left in them."""
-        ended = self._rows.filter(finished_at__lte=store_clock(now, -microseconds(older_than))).order_by("finished_at")
-
-        def delete() -> int:
-            skips = connections[self.database].features.has_select_for_update_skip_locked
-            with own_transaction(self.database):
-                ids = list(ended.select_for_update(skip_locked=skips).values_list("id", flat=True)[:limit])
-                self.members.filter(batch_id__in=ids).delete()
-                return self._rows.filter(id__in=ids).delete()[0]
-
-        return repeating(self.database, delete) if repeating(self.database, ended.exists) else 0
+        ended = self._rows.filter(finished_at__lte=store_clock(now, -microseconds(older_than)))
+        return delete_first(
+            ended.order_by("finished_at"), limit, before=lambda ids: self.members.filter(batch_id__in=ids).delete()
+        )

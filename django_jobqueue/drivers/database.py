@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 from uuid import UUID, uuid4
 
 from django.db import (
-    DEFAULT_DB_ALIAS,
     DatabaseError,
     DataError,
     IntegrityError,
@@ -82,6 +81,7 @@ from .listening import Listener, can_listen
 from .progress import ProgressRows
 from .results import Results
 from .slowness import slowdowns
+from .tables import missing_tables
 from .transactions import is_conflict, opening_statements, own_look, own_transaction, repeating
 
 RESERVE_INDEX = "jobqueue_job_reserve"
@@ -794,18 +794,7 @@ class DatabaseDriver(DeadLetterDriver):
                 f"The database {self._database!r} is an in-memory SQLite, which no other thread or process sees; "
                 "give DATABASES a file name."
             ]
-        try:
-            with connection.cursor() as cursor:
-                tables = connection.introspection.table_names(cursor)
-        except self.outages as error:
-            return [f"The database {self._database!r} is not reachable: {' '.join(str(error).split())}"]
-        if not {model._meta.db_table for model in _MODELS} <= set(tables):
-            option = "" if self._database == DEFAULT_DB_ALIAS else f" --database {self._database}"
-            return [
-                f"The tables of django_jobqueue are missing in the database {self._database!r}; "
-                f"run: manage.py migrate django_jobqueue{option}"
-            ]
-        return []
+        return missing_tables(self._database, _MODELS, self.outages)
 
     # Waiting
 

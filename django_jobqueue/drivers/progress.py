@@ -14,6 +14,7 @@ from ..jobs.records import ProgressRecord, Report
 from ..jobs.times import microseconds
 from ..models import Job, Progress
 from ..models.fields import store_clock
+from .pruning import delete_first
 from .transactions import own_transaction, repeating
 
 
@@ -63,13 +64,5 @@ class ProgressRows:
 
     def prune(self, older_than: float, limit: int, now: datetime | None) -> int:
         """Delete at most ``limit`` rows that nobody has written for so many seconds."""
-        rows = self._rows
-        old = rows.filter(updated_at__lte=store_clock(now, -microseconds(older_than))).order_by("updated_at")
-
-        def delete() -> int:
-            skips = connections[self.database].features.has_select_for_update_skip_locked
-            with own_transaction(self.database):
-                ids = list(old.select_for_update(skip_locked=skips).values_list("job_id", flat=True)[:limit])
-                return rows.filter(job_id__in=ids).delete()[0]
-
-        return repeating(self.database, delete) if repeating(self.database, old.exists) else 0
+        old = self._rows.filter(updated_at__lte=store_clock(now, -microseconds(older_than)))
+        return delete_first(old.order_by("updated_at"), limit)

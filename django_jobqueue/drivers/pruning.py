@@ -6,6 +6,7 @@ line here, and one in ``conf.PRUNED_ROWS``, which says how old.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -32,11 +33,19 @@ PRUNABLE = {
 
 
 def prune(database: str, what: str, age: float, *, limit: int, now: datetime | None = None) -> int:
-    """Delete at most ``limit`` rows that are older than ``age`` seconds, the oldest first; return how many.
+    """Delete at most ``limit`` rows that are older than ``age`` seconds, the oldest first; return how many."""
+    return delete_first(_old(database, what, age, now), limit)
+
+
+def delete_first(
+    rows: models.QuerySet[Any], limit: int, *, before: Callable[[list[Any]], object] = lambda keys: None
+) -> int:
+    """Delete at most ``limit`` rows of an ordered query, in a short transaction; return how many.
 
     Rows that somebody else holds are left alone, so that workers that prune at once do not wait for each other.
+    ``before`` is called with the keys in the same transaction, for what goes with the rows.
     """
-    rows = _old(database, what, age, now)
+    database = rows.db
     skips_locked = connections[database].features.has_select_for_update_skip_locked
 
     def look() -> bool:
@@ -47,7 +56,11 @@ def prune(database: str, what: str, age: float, *, limit: int, now: datetime | N
         with own_transaction(database):
             locked = rows.select_for_update(skip_locked=skips_locked)
             keys = list(locked.values_list("pk", flat=True)[:limit])
-            return PRUNABLE[what].model._default_manager.using(database).filter(pk__in=keys).delete()[0] if keys else 0
+            if not keys:
+                return 0
+            before(keys)
+            deleted: int = rows.model._default_manager.using(database).filter(pk__in=keys).delete()[0]
+            return deleted
 
     return repeating(database, remove) if repeating(database, look) else 0
 

@@ -14,7 +14,7 @@ from ..jobs.records import AttemptHistory, NewResult, Reservation, ResultRecord
 from ..jobs.times import microseconds
 from ..models import Result
 from ..models.fields import store_clock
-from .transactions import own_look, own_transaction, repeating
+from .pruning import delete_first
 
 # Of a result that is there already: a job may have been stored again after an unclear commit. Its last end counts.
 _CHANGING = [field.name for field in Result._meta.fields if not field.primary_key]
@@ -93,17 +93,5 @@ class Results:
 
     def prune(self, limit: int, now: datetime | None) -> int:
         """Delete at most ``limit`` expired rows, of whatever connection; rows that another pruner holds are skipped."""
-        rows = Result.objects.using(self.database)
-        expired = rows.filter(expires_at__lte=store_clock(now)).order_by("expires_at")
-
-        def look() -> bool:
-            with own_look(self.database):
-                return bool(expired.values("job_id")[:1])
-
-        def delete() -> int:
-            skips = connections[self.database].features.has_select_for_update_skip_locked
-            with own_transaction(self.database):
-                locked = expired.select_for_update(skip_locked=skips).values_list("job_id", flat=True)
-                return rows.filter(job_id__in=list(locked[:limit])).delete()[0]
-
-        return repeating(self.database, delete) if repeating(self.database, look) else 0
+        expired = Result.objects.using(self.database).filter(expires_at__lte=store_clock(now))
+        return delete_first(expired.order_by("expires_at"), limit)

@@ -80,7 +80,7 @@ class Flow:
         result: str,
         error: str,
         limit: int,
-        is_secret: Callable[[str], bool] = lambda name: False,
+        is_secret: Callable[[str], bool],
     ) -> tuple[NewJob, ...]:
         """What is stored when the job succeeds; ``result`` is JSON text, empty where ``error`` says why there is none.
 
@@ -89,9 +89,10 @@ class Flow:
         """
         if not self.steps:
             return ()
-        step = _masking(_filled(self.steps[0], result, error, limit), is_secret).before(
-            replace(self, steps=self.steps[1:])
-        )
+        step = self.steps[0]
+        if has_slot(step.job.payload):
+            step = _masking(_filled(step, result, error, limit), is_secret)
+        step = step.before(replace(self, steps=self.steps[1:]))
         return (_here(step, held.connection, held.queue, held.rank),)
 
 

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..conf import PRUNED_ROWS
 from ..drivers import Driver, connections, ledgers_of
+
+if TYPE_CHECKING:  # at import it would load the models
+    from ..drivers.ledger import Ledger
 
 CHUNK = 1000
 # No end is in sight where rows become old as fast as they are deleted; the next time goes on.
@@ -43,14 +47,16 @@ def prune(what: str, age: float | None, *, chunk: int = CHUNK) -> Iterator[int]:
 def _deletes(what: str, age: float | None) -> Iterator[Delete]:
     if what not in PRUNED_ROWS:
         for driver in connections.all():
-            yield from (delete for kind, delete in deletes_of(driver, {what: age}).items() if kind == what)
+            delete = deletes_of(driver, {what: age}).get(what)
+            if delete is not None:
+                yield delete
     elif age is not None:
         for ledger in ledgers_of(connections.all()):
-            yield partial(_delete_rows, ledger.prune, what, age)
+            yield partial(_delete_rows, ledger, what, age)
 
 
-def _delete_rows(prune_rows: Callable[..., int], what: str, age: float, limit: int) -> int:
-    return prune_rows(what, age, limit=limit)
+def _delete_rows(ledger: Ledger, what: str, age: float, limit: int) -> int:
+    return ledger.prune(what, age, limit=limit)
 
 
 def deletes_of(driver: Driver, ages: Mapping[str, float | None]) -> dict[str, Delete]:

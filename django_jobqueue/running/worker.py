@@ -121,7 +121,7 @@ class Worker:
             for driver in self.drivers
         }
         self._listened: list[Driver] = []
-        self._rescue_at = self._sweep_at = self._prune_at = self._stage_at = self._woken_at = 0.0
+        self._maintain_at = self._sweep_at = self._prune_at = self._stage_at = self._woken_at = 0.0
         self._poll = self.options.sleep
         self._was_woken = False
         self._turned_at = time.monotonic()
@@ -200,7 +200,7 @@ class Worker:
 
     def _turn(self) -> bool:
         """Look at every queue once; return whether there was anything to do."""
-        self._rescue_when_due()
+        self._maintain_when_due()
         if self._all_answered():
             self._restart.look_when_due()
         staged = self._stage_when_due()
@@ -299,11 +299,11 @@ class Worker:
 
     # By the clock
 
-    def _rescue_when_due(self) -> None:
+    def _maintain_when_due(self) -> None:
         now = time.monotonic()
-        if now < self._rescue_at:
+        if now < self._maintain_at:
             return
-        self._rescue_at = now + RESCUE_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
+        self._maintain_at = now + RESCUE_INTERVAL * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load
         for driver in self._reachable():
             with self._health[driver.alias].reaching():
                 rescue(driver, self.options.max_attempts, None)

@@ -15,6 +15,12 @@ from django_jobqueue.jobs.payloads import decode, encode, encode_result, fill, h
 from django_jobqueue.jobs.records import NewJob, Reservation
 
 LIMIT = 1000
+
+
+def no_secret(name: str) -> bool:
+    return False
+
+
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
 WITH_SLOT = '{"args":[{"$type":"previous"}],"kwargs":{}}'
 
@@ -67,23 +73,23 @@ def test_text_that_is_no_flow_is_refused(text: str) -> None:
 def test_the_next_step_has_those_behind_it_as_its_flow() -> None:
     first, second = step(), step()
     catch = step()
-    (following,) = Flow((first, second), catch).after(held(), "1", "", LIMIT)
+    (following,) = Flow((first, second), catch).after(held(), "1", "", LIMIT, no_secret)
     assert following.id == first.job.id
     assert read(following.flow) == Flow((second,), catch)
 
 
 def test_the_last_step_without_a_catch_has_no_flow() -> None:
-    (following,) = Flow((step(),)).after(held(), "1", "", LIMIT)
+    (following,) = Flow((step(),)).after(held(), "1", "", LIMIT, no_secret)
     assert following.flow is None
 
 
 def test_after_the_last_step_nothing_follows() -> None:
-    assert Flow((), step()).after(held(), "1", "", LIMIT) == ()
+    assert Flow((), step()).after(held(), "1", "", LIMIT, no_secret) == ()
 
 
 def test_a_step_of_another_connection_is_carried_by_a_relay_of_the_jobs_queue() -> None:
     there = step("fast", delay=5)
-    (relay,) = Flow((there, step())).after(held(queue="mail", rank=-3), "1", "", LIMIT)
+    (relay,) = Flow((there, step())).after(held(queue="mail", rank=-3), "1", "", LIMIT, no_secret)
     assert (relay.name, relay.queue, relay.rank, relay.flow) == (RELAY, "mail", -3, None)
     ((text,), _) = decode(relay.payload, relay.format)
     import json
@@ -94,7 +100,9 @@ def test_a_step_of_another_connection_is_carried_by_a_relay_of_the_jobs_queue() 
 
 
 def test_the_result_is_in_the_arguments_of_the_step_that_asks_for_it() -> None:
-    (following,) = Flow((step(payload=WITH_SLOT),)).after(held(), encode_result((1, date(2030, 1, 2)), 99), "", LIMIT)
+    (following,) = Flow((step(payload=WITH_SLOT),)).after(
+        held(), encode_result((1, date(2030, 1, 2)), 99), "", LIMIT, no_secret
+    )
     assert decode(following.payload, 1) == ([(1, date(2030, 1, 2))], {})
     assert following.max_attempts is None
 
@@ -109,7 +117,7 @@ def test_the_result_is_in_the_arguments_of_the_step_that_asks_for_it() -> None:
 def test_a_step_that_asks_for_a_missing_result_fails_for_good_with_the_reason(
     result: str, error: str, reason: str
 ) -> None:
-    (following,) = Flow((step(payload=WITH_SLOT, max_attempts=5),)).after(held(), result, error, LIMIT)
+    (following,) = Flow((step(payload=WITH_SLOT, max_attempts=5),)).after(held(), result, error, LIMIT, no_secret)
     assert following.max_attempts == 1
     with pytest.raises(InvalidPayload, match=reason):
         decode(following.payload, 1)
@@ -117,7 +125,7 @@ def test_a_step_that_asks_for_a_missing_result_fails_for_good_with_the_reason(
 
 def test_a_step_that_asks_for_nothing_runs_whatever_the_result_was() -> None:
     plain = step()
-    (following,) = Flow((plain,)).after(held(), "", "a set is not JSON", LIMIT)
+    (following,) = Flow((plain,)).after(held(), "", "a set is not JSON", LIMIT, no_secret)
     assert following == plain.job
 
 

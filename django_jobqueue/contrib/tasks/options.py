@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...conf import MAX_CONNECTION_NAME
+from ...conf import MAX_CONNECTION_NAME, read_keys
 from ...exceptions import InvalidOption
 from ...jobs.definition import UNSET, Unset, check_count, check_timeout
 from ...jobs.names import check_name
@@ -29,20 +29,7 @@ class BackendOptions:
 
 def read(alias: str, given: object) -> tuple[BackendOptions, list[str]]:
     """The options and everything that is wrong with them; a wrong key keeps its default."""
-    label = f'TASKS["{alias}"]["OPTIONS"]'
-    if not isinstance(given, Mapping):
-        return BackendOptions(), [f"{label} must be a dictionary, not {given!r}."]
-    values: dict[str, Any] = {}
-    problems = []
-    for key, value in given.items():
-        reader = _READERS.get(key) if isinstance(key, str) else None
-        if reader is None:
-            problems.append(f"{label} has no key {key!r}; it takes {', '.join(sorted(_READERS))}.")
-            continue
-        try:
-            values[key.lower()] = reader(f'{label}["{key}"]', value)
-        except InvalidOption as error:
-            problems.append(str(error))
+    values, problems = read_keys(f'TASKS["{alias}"]["OPTIONS"]', given, _READERS)
     return BackendOptions(**values), problems
 
 

@@ -58,6 +58,7 @@ from ..base import (
 )
 from ..dead_letters import DeadLetterDriver
 from ..ledger import Ledger
+from ..tables import missing_tables
 from ..transactions import is_conflict
 from .batches import RedisBatches
 from .ends import Argument, Ends, Recovery, in_groups
@@ -80,7 +81,7 @@ from .form import (
 from .letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
 from .news import NewsListener
 from .options import RedisOptions
-from .setup import missing_tables, problems, risks
+from .setup import problems, risks
 from .store import PAGE, RedisStore
 
 # How long a job is held while its dead letter is written: after a crash in between it stays away for so long.
@@ -446,7 +447,7 @@ class RedisDriver(DeadLetterDriver):
 
     def problems(self) -> list[str]:
         found = problems(self.client, self.alias, self.options)
-        return found or missing_tables(self._database, self.outages)
+        return found or missing_tables(self._database, [FailedJob], self.outages, ", where dead letters lie")
 
     def risks(self) -> list[tuple[str, str]]:
         return risks(self.client, self.alias, self.options)

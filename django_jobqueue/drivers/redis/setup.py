@@ -7,11 +7,9 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.core.cache import DEFAULT_CACHE_ALIAS
-from django.db import DEFAULT_DB_ALIAS, connections
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from ...models import FailedJob
 from .options import RedisOptions
 
 OLDEST = (6, 2)
@@ -37,22 +35,6 @@ def problems(client: Redis, alias: str, options: RedisOptions) -> list[str]:
     if info.get("role") == "slave":
         return [f"The Redis of the queue connection {alias!r} is a replica, which takes no jobs; name its master."]
     return []
-
-
-def missing_tables(database: str, outages: tuple[type[BaseException], ...]) -> list[str]:
-    """Whether there is a place for dead letters."""
-    try:
-        with connections[database].cursor() as cursor:
-            tables = connections[database].introspection.table_names(cursor)
-    except outages as error:
-        return [f"The database {database!r} is not reachable: {' '.join(str(error).split())}"]
-    if FailedJob._meta.db_table in tables:
-        return []
-    option = "" if database == DEFAULT_DB_ALIAS else f" --database {database}"
-    return [
-        f"The tables of django_jobqueue are missing in the database {database!r}, where dead letters lie; "
-        f"run: manage.py migrate django_jobqueue{option}"
-    ]
 
 
 def prefix_missing(alias: str) -> str:
