@@ -22,20 +22,9 @@ from django_jobqueue import (
 )
 from django_jobqueue.dispatching.handler import NamedJob
 from django_jobqueue.drivers import Driver
-from django_jobqueue.jobs.payloads import decode
+from tests.helpers.stored import stored
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
-
-
-def stored(driver: Driver, job_id: Any) -> Any:
-    record = driver.get(job_id)
-    assert record is not None
-    return record
-
-
-def arguments(driver: Driver, job_id: Any) -> tuple[list[Any], dict[str, Any]]:
-    record = stored(driver, job_id)
-    return decode(record.payload, record.format)
 
 
 # using

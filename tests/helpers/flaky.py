@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import pytest
 from django.db import OperationalError
 
+from django_jobqueue.drivers import connections
 from django_jobqueue.drivers.memory import MemoryDriver
+from tests.helpers.fixtures import FLAKY
 
 REACHING = (
     "push",
@@ -76,9 +80,34 @@ for _method in REACHING:
     setattr(FlakyDriver, _method, _reaching(_method))
 
 
+@pytest.fixture
+def flaky(settings: Any) -> Any:
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": FLAKY}}}
+    return connections["default"]
+
+
+@pytest.fixture
+def two(settings: Any) -> Any:
+    """A store that can fail, and another, "other", that cannot."""
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": FLAKY}, "other": {"DRIVER": "memory"}}}
+    return connections["default"]
+
+
 def outage() -> OperationalError:
     return OperationalError("server closed the connection")
 
 
 def locked() -> OperationalError:
     return OperationalError("database is locked")
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """What was said of the store, as level and event."""
+    return [
+        (record.levelname, getattr(record, "event", ""))
+        for record in caplog.records
+        if record.levelno >= logging.WARNING
+    ]
+
+
+LOST_AND_BACK = [("ERROR", "store_lost"), ("WARNING", "store_back")]

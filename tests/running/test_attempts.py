@@ -13,34 +13,9 @@ from django_jobqueue import Exponential, get_job
 from django_jobqueue.drivers import Driver
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
+from tests.helpers.notes import failed, run_all
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
-
-
-class Unusual(BaseException):
-    """No Exception."""
-
-
-class Unprintable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-class Leaving(Exception):
-    def __str__(self) -> str:
-        raise SystemExit(3)
-
-
-def run_all(worker: Worker, clock: Clock) -> None:
-    while worker.work_once(now=clock.tick()):
-        pass
-
-
-def failed(job_id: Any) -> Any:
-    job = get_job(job_id)
-    assert job is not None
-    assert job.state == "failed"
-    return job
 
 
 # The number of attempts

@@ -31,6 +31,7 @@ from django_jobqueue.running.rescuing import sweep
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import DATABASE, Clock
 from tests.helpers.listening import Heard
+from tests.helpers.notes import run_all
 from tests.helpers.redis import REDIS, entry, wipe
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
@@ -87,11 +88,6 @@ def with_callbacks(made: Any, callback: Any, *arguments: Any) -> Any:
         .catch(callback.s("catch", *arguments))
         .finally_(callback.s("finally", *arguments))
     )
-
-
-def run_all(worker: Worker, clock: Clock) -> None:
-    while worker.work_once(now=clock.tick()):
-        pass
 
 
 def found(batch_id: Any) -> FoundBatch:

@@ -18,6 +18,7 @@ from django_jobqueue.jobs.registry import registry
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
 from tests.helpers.listening import Heard
+from tests.helpers.notes import run_all
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 
@@ -56,11 +57,6 @@ def catch(register: Register, ran: list[Any]) -> Any:
         ran.append(error)
 
     return catch
-
-
-def run_all(worker: Worker, clock: Clock) -> None:
-    while worker.work_once(now=clock.tick()):
-        pass
 
 
 def retry_all(driver: Driver, clock: Clock) -> set[int]:

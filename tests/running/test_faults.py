@@ -21,20 +21,9 @@ from django_jobqueue.jobs.records import NewJob
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
 from tests.helpers.errors import ERRORS, Load
+from tests.helpers.notes import failed, run_all
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
-
-
-def run_all(worker: Worker, clock: Clock) -> None:
-    while worker.work_once(now=clock.tick()):
-        pass
-
-
-def failed(job_id: Any) -> Any:
-    job = get_job(job_id)
-    assert job is not None
-    assert job.state == "failed"
-    return job
 
 
 # What a handler may raise

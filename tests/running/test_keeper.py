@@ -6,18 +6,17 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
-import pytest
-
-from django_jobqueue import current_job, get_job
+from django_jobqueue import current_job
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.running.options import WorkerStats
 from django_jobqueue.running.worker import Worker
 from tests.helpers.fixtures import FLAKY
 from tests.helpers.gates import Gate, Started, look
 from tests.helpers.listening import Heard
+from tests.helpers.notes import state
 from tests.helpers.simulation import Simulation
+from tests.helpers.slow import BATCHES, reserved_until, work
 from tests.helpers.waiting import wait_until
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
@@ -25,42 +24,7 @@ Make = Callable[..., Worker]
 Start = Callable[..., Started]
 
 
-@pytest.fixture
-def held(register: Register, gate: Gate) -> list[Any]:
-    """What the job "tests.work" was called with; it stops at the gate when that is "slow"."""
-    seen: list[Any] = []
-
-    @register()
-    def work(value: Any) -> None:
-        seen.append(value)
-        if value == "slow":
-            gate.pass_through()
-
-    return seen
-
-
-def work(*values: Any, **options: Any) -> list[UUID]:
-    from django_jobqueue import using
-
-    return [using("tests.work", **options).dispatch(value).id for value in values]
-
-
-def state(job_id: UUID) -> tuple[str, int] | None:
-    job = get_job(job_id)
-    return None if job is None else (job.state, job.attempts)
-
-
-def reserved_until(driver: Driver, job_id: UUID) -> datetime:
-    record = driver.get(job_id)
-    assert record is not None
-    assert record.reserved_until is not None
-    return record.reserved_until
-
-
 # Handing back, and settling what has ended
-
-# One worker reserves 1, 2 and then 4 of jobs that take no time: "slow" is the second of the four.
-BATCHES = (0, 1, 2, 3, "slow", 5, 6)
 
 
 def test_no_job_waits_behind_a_slow_one(

@@ -2,70 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from django_jobqueue import get_job, using
-from django_jobqueue.drivers import Driver, connections
+from django_jobqueue import get_job
+from django_jobqueue.drivers import Driver
 from django_jobqueue.running.options import WorkerStats
 from django_jobqueue.running.stopping import Stopping
 from django_jobqueue.running.worker import Worker
-from tests.helpers.fixtures import FLAKY
-from tests.helpers.flaky import locked, outage
+from tests.helpers.flaky import complaints, locked, outage
 from tests.helpers.listening import Heard
+from tests.helpers.notes import note, state
 from tests.helpers.simulation import Simulation
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 Make = Callable[..., Worker]
-
-
-@pytest.fixture
-def flaky(settings: Any) -> Any:
-    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": FLAKY}}}
-    return connections["default"]
-
-
-@pytest.fixture
-def two(settings: Any) -> Any:
-    """A store that can fail, and another, "other", that cannot."""
-    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": FLAKY}, "other": {"DRIVER": "memory"}}}
-    return connections["default"]
-
-
-@pytest.fixture
-def done(register: Register) -> list[Any]:
-    seen: list[Any] = []
-
-    @register()
-    def note(value: Any) -> None:
-        seen.append(value)
-
-    return seen
-
-
-def note(*values: Any, **options: Any) -> list[UUID]:
-    return [using("tests.note", **options).dispatch(value).id for value in values]
-
-
-def state(job_id: UUID) -> tuple[str, int] | None:
-    job = get_job(job_id)
-    return None if job is None else (job.state, job.attempts)
-
-
-def complaints(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """What was said of the store, as level and event."""
-    return [
-        (record.levelname, getattr(record, "event", ""))
-        for record in caplog.records
-        if record.levelno >= logging.WARNING
-    ]
-
-
-LOST_AND_BACK = [("ERROR", "store_lost"), ("WARNING", "store_back")]
 
 
 # What a job leaves behind

@@ -14,28 +14,11 @@ from django_jobqueue.jobs.records import ReserveLimit
 from django_jobqueue.running.options import WorkerStats
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock, at_once
+from tests.helpers.notes import note
 from tests.helpers.simulation import Simulation
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 Make = Callable[..., Worker]
-
-
-@pytest.fixture
-def done(register: Register) -> list[Any]:
-    """What the job "tests.note" was called with, in order."""
-    seen: list[Any] = []
-
-    @register()
-    def note(value: Any) -> None:
-        seen.append(value)
-
-    return seen
-
-
-def note(*values: Any, **options: Any) -> list[Any]:
-    from django_jobqueue import using
-
-    return [using("tests.note", **options).dispatch(value).id for value in values]
 
 
 # work_once

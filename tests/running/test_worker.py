@@ -20,29 +20,12 @@ from django_jobqueue.running.worker import Worker, new_identity, shared_drivers_
 from tests.drivers.contract import Clock
 from tests.helpers.fixtures import FLAKY
 from tests.helpers.listening import Heard
+from tests.helpers.notes import note
 from tests.helpers.simulation import Simulation
 from tests.helpers.waiting import DEADLINE, wait_until
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 Make = Callable[..., Worker]
-
-
-@pytest.fixture
-def done(register: Register) -> list[Any]:
-    """What the job "tests.note" was called with, in order."""
-    seen: list[Any] = []
-
-    @register()
-    def note(value: Any) -> None:
-        seen.append(value)
-
-    return seen
-
-
-def note(*values: Any, **options: Any) -> list[Any]:
-    from django_jobqueue import using
-
-    return [using("tests.note", **options).dispatch(value).id for value in values]
 
 
 # run: why it ends
