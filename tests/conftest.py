@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Iterator
 
@@ -22,6 +23,15 @@ VENDORS = {
     "postgres": "django.db.backends.postgresql",
     "mysql": "django.db.backends.mysql",
 }
+
+# A shell that starts pytest in its background has it ignore these, and so would every worker that a test signals.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (getattr(signal, "SIGHUP", None), signal.SIG_DFL),
+    (getattr(signal, "SIGQUIT", None), signal.SIG_DFL),
+):
+    if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 # How long an example takes is the machine's matter.
 hypothesis_settings.register_profile("jobqueue", deadline=None, suppress_health_check=[HealthCheck.too_slow])
