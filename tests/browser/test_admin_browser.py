@@ -104,6 +104,16 @@ def find(browser: Any, selector: str) -> Any:
     return browser.find_element("css selector", selector)
 
 
+def leave_by(browser: Any, element: Any) -> None:
+    """Click, and wait until the page is another: what is looked for then may have been on this one too."""
+    from selenium.webdriver.support.expected_conditions import staleness_of
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    this_page = find(browser, "html")
+    element.click()
+    WebDriverWait(browser, DEADLINE).until(staleness_of(this_page))
+
+
 def open_row(browser: Any, letter: FailedJob) -> None:
     find(browser, f"#result_list a[href*='{page(letter)}']").click()
 
@@ -176,7 +186,7 @@ def test_a_person_forgets_failed_jobs(
         find(browser, "#action-toggle").click()
         assert find(browser, ".action-counter").text == "50 of 50 selected"
         find(browser, "select[name=action] option[value=forget_selected]").click()
-        find(browser, ".actions button").click()
+        leave_by(browser, find(browser, ".actions button"))
         assert find(browser, ".messagelist .success").text == "Forgot 50 failed jobs."
         _no_complaints(browser)
     assert FailedJob.objects.count() == 10
@@ -192,7 +202,7 @@ def test_everything_works_without_javascript(live_server: LiveServer, tmp_path: 
         open_row(browser, second)
         assert "No handler has the name" in find(browser, ".jobqueue-warning").text
         browser.find_element("link text", "FORGET…").click()
-        find(browser, ".cancel-link").click()
+        leave_by(browser, find(browser, ".cancel-link"))
         assert browser.current_url == f"{live_server.url}{page(second)}"
     assert Job.objects.get().pk == first.job_id
     assert FailedJob.objects.get() == second
