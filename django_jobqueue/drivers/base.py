@@ -64,6 +64,8 @@ class Namespace(NamedTuple):
 class Driver(ABC):
     """One configured connection."""
 
+    #: What CONNECTIONS and the signals call it.
+    name: ClassVar[str] = ""
     #: Whether a push joins the caller's transaction on ``database``.
     supports_transactions: ClassVar[bool] = False
     #: Whether a worker of another process sees the same jobs.

@@ -119,6 +119,7 @@ _NEXT_QUEUE_SQL = "SELECT MIN(queue) FROM django_jobqueue_job WHERE queue > %s"
 
 
 class DatabaseDriver(DeadLetterDriver):
+    name: ClassVar[str] = "database"
     supports_transactions: ClassVar[bool] = True
     supports_batches: ClassVar[bool] = True
     #: Whether a database may do in one statement what the portable form does in several.
@@ -562,7 +563,8 @@ class DatabaseDriver(DeadLetterDriver):
         *,
         counts: bool = True,
     ) -> Rescued:
-        record = unfinished(job.attempts, job.worker, job.reserved_at or job.ready_at, moment, cause)
+        started = job.reserved_at or job.ready_at
+        record = unfinished(job.attempts, job.worker, job.ready_at, started, moment, cause)
         then: tuple[NewJob, ...] = ()
         batch: UUID | None = None
         if decision == "dead_letter":

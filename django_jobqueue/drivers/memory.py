@@ -115,6 +115,7 @@ class _Batch:
 
 
 class MemoryDriver(Driver):
+    name: ClassVar[str] = "memory"
     is_shared: ClassVar[bool] = False
     supports_batches: ClassVar[bool] = True
 
@@ -377,7 +378,7 @@ class MemoryDriver(Driver):
         counts: bool = True,
     ) -> Rescued:
         job = self._jobs[lost.id]
-        record = unfinished(lost.attempt, lost.worker, lost.reserved_at, now, cause)
+        record = unfinished(lost.attempt, lost.worker, lost.ready_at, lost.reserved_at, now, cause)
         then: tuple[NewJob, ...] = ()
         batch: UUID | None = None
         if decision == "dead_letter":

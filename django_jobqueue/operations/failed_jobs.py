@@ -105,7 +105,12 @@ def retry(letters: Iterable[FailedSummary]) -> list[Result]:
             if letter.number in retried:
                 statuses[letter.connection, letter.number] = "retried"
                 job_retried.send_robust(
-                    type(driver), id=letter.id, name=letter.name, queue=letter.queue, connection=letter.connection
+                    type(driver),
+                    id=letter.id,
+                    name=letter.name,
+                    queue=letter.queue,
+                    connection=letter.connection,
+                    driver=driver.name,
                 )
     return [Result(letter, statuses.get((letter.connection, letter.number), "gone")) for letter in wanted]
 

@@ -141,7 +141,12 @@ def cancel(job_id: UUID, *, connection: str) -> bool:
 
 def _announce(driver: Driver, record: JobRecord) -> None:
     job_cancelled.send_robust(
-        type(driver), id=record.id, name=record.name, queue=record.queue, connection=record.connection
+        type(driver),
+        id=record.id,
+        name=record.name,
+        queue=record.queue,
+        connection=record.connection,
+        driver=driver.name,
     )
 
 

@@ -89,6 +89,7 @@ HOLD_SECONDS = 30
 
 
 class RedisDriver(DeadLetterDriver):
+    name: ClassVar[str] = "redis"
     supports_batches: ClassVar[bool] = True
     outages: ClassVar[tuple[type[BaseException], ...]] = (RedisError, DatabaseError, InterfaceError)
     refusals: ClassVar[tuple[type[BaseException], ...]] = (DataError, IntegrityError)
