@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import IntegrityError, OperationalError, connection
 
 from django_jobqueue.drivers.ledger import Ledger
 from django_jobqueue.jobs.counts import HOUR_SECONDS, MINUTE_SECONDS, Count, CountKey
@@ -133,6 +133,28 @@ def test_a_minute_that_somebody_adds_to_is_left_for_the_next_time(ledger: Ledger
         assert ledger.roll_up(10, now=clock.now) == 1
     assert ledger.roll_up(10, now=clock.now) == 1
     assert stored() == [(old(clock), HOUR_SECONDS, 3)]
+
+
+def test_a_row_that_another_made_first_and_that_is_rolled_up_already_makes_the_whole_addition_fail(
+    ledger: Ledger, clock: Clock
+) -> None:
+    """It is kept by whoever counted, and added another time."""
+    late, other = minute(old(clock, 1)), minute(old(clock))
+    refused: list[str] = []
+
+    def be_second(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("INSERT") and not refused:
+            refused.append(sql)
+            raise IntegrityError("duplicate")
+        return execute(sql, params, many, context)
+
+    ledger.count({other: Count(processed=1)})
+    counts = {other: Count(processed=1), late: Count(processed=1)}
+    with connection.execute_wrapper(be_second), pytest.raises(Ledger.outages):
+        ledger.count(counts)
+    assert stored() == [(old(clock), MINUTE_SECONDS, 1)]
+    ledger.count(counts)
+    assert [row[2] for row in stored()] == [2, 1]
 
 
 @pytest.mark.parametrize("statement", ["INSERT", "UPDATE", "DELETE"])
