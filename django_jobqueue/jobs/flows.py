@@ -214,6 +214,8 @@ def read_callbacks(text: str) -> Callbacks:
     try:
         body = json.loads(text)
         chain = body.pop("chain", None)
+        if chain is not None:
+            _check_text("chain", chain)
         return Callbacks(**{kind: read_step(step) for kind, step in body.items()}, chain=chain)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Callbacks()
@@ -230,13 +232,28 @@ def write_step(step: Step) -> dict[str, Any]:
 
 
 def read_step(body: dict[str, Any]) -> Step:
-    """The step of ``write_step``."""
+    """The step of ``write_step``; raises ValueError, TypeError or KeyError for what no store takes as a job."""
     fields = dict(body)
-    connection = fields.pop("connection")
+    connection = _check_text("connection", fields.pop("connection"))
     fields["id"] = UUID(fields["id"])
     if "available_at" in fields:
         fields["available_at"] = from_microseconds(fields["available_at"])
-    return Step(connection, NewJob(**fields))
+    job = NewJob(**fields)
+    for field in _TEXTS:
+        _check_text(field, getattr(job, field))
+    for field, kind in _NUMBERS.items():
+        if not isinstance(getattr(job, field), kind):
+            raise TypeError(f"{field} is no number")
+    if job.flow is not None:
+        _check_text("flow", job.flow)
+    return Step(connection, job)
+
+
+def _check_text(field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{field} is no text")
+    value.encode()  # raises for half a character, which JSON can hold
+    return value
 
 
 def readable(flow: str | None) -> Flow:
@@ -250,6 +267,13 @@ def readable(flow: str | None) -> Flow:
 def _filled(step: Step, result: str, error: str, limit: int) -> Step:
     if not has_slot(step.job.payload):
         return step
+    try:
+        return _filled_payload(step, result, error, limit)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return step  # it has no payload, as it will say when it has its turn
+
+
+def _filled_payload(step: Step, result: str, error: str, limit: int) -> Step:
     if not error:
         try:
             return step._replace(job=step.job._replace(payload=fill(step.job.payload, result, limit)))
@@ -296,10 +320,21 @@ def _catch_of(step: Step) -> str | None:
     """What is dispatched when a relay becomes a dead letter: the catch of the step that it carries, of its chain."""
     rest = step.job.flow
     if step.job.name == SPREAD:
-        (_batch, rest), _kwargs = decode(step.job.payload, step.job.format)
+        try:
+            (_batch, rest), _kwargs = decode(step.job.payload, step.job.format)
+        except ValueError:  # the payload is none: to be found out when it has its turn
+            rest = None
     return Flow(catch=readable(rest).catch).write()
 
 
+_TEXTS = ("name", "queue", "payload", "metadata", "masked")
+_NUMBERS = {
+    "format": int,
+    "rank": int,
+    "max_attempts": int | None,
+    "retry_for": int | float | None,
+    "delay": int | float | None,
+}
 _NOTHING = Flow()
 _NO_DEFAULT = object()
 NO_LIMIT = 2**62  # for what was within the limit when it was dispatched, and an error, which is short

@@ -844,6 +844,16 @@ def test_a_dead_letter_of_a_delayed_job_shows_when_it_was_dispatched_only(store:
     assert record.ready_at is None
 
 
+def test_dead_letters_that_are_longer_together_than_a_statement_may_be_are_kept(store: Store) -> None:
+    """MySQL ends the connection over it, as if it were down."""
+    payload = f'{{"args":["{"x" * 1_000_000}"],"kwargs":{{}}}}'
+    for _ in range(17):
+        store.push(new(payload=payload))
+    held = store.take(rows=17)
+    assert store.settle(*(Fail(job, attempt()) for job in held)) == ids(held)
+    assert store.driver.failed_count() == 17
+
+
 def test_a_dead_letter_has_the_record_of_every_attempt(store: Store) -> None:
     job = store.dispatch()
     store.release(store.take_one(), 0, attempt(1, "first"))

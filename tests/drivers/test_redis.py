@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, DataError
+from django.db.models import QuerySet
 
 pytest.importorskip("django_redis", reason="django-redis is not installed")
 
@@ -21,6 +22,7 @@ from redis.exceptions import ConnectionError
 from django_jobqueue.drivers import ledgers_of
 from django_jobqueue.drivers.redis import RedisDriver
 from django_jobqueue.drivers.redis.driver import HOLD_SECONDS
+from django_jobqueue.drivers.redis.letters import escaped
 from django_jobqueue.drivers.redis.scripts import SCRIPTS
 from django_jobqueue.jobs.flows import Callbacks, Flow, Step, readable
 from django_jobqueue.jobs.ids import new_job_id
@@ -475,6 +477,195 @@ def test_two_dead_letters_of_different_bytes_are_two(store: Store, driver: Redis
     store.rescue()
     assert driver.failed_count() == 2
     assert all(isinstance(letter.id, UUID) for letter in driver.failed())
+
+
+HEX = b"0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("member", "queue"),
+    [
+        (HEX + b"que\x00ue", "que\\x00ue"),
+        (HEX + b"q" * 500, "q" * 100),
+        (HEX + b"\xff", "\\xff"),
+        (HEX.upper() + b"mail", "mail"),
+        (HEX, ""),
+        (b"\xff\x00", ""),
+    ],
+    ids=["NUL", "long", "no text", "no id of ours", "empty", "short"],
+)
+def test_a_bad_member_of_the_reserved_ones_stops_no_rescue(
+    store: Store, driver: RedisDriver, member: bytes, queue: str
+) -> None:
+    """F11"""
+    job = store.dispatch()
+    store.take_one()
+    driver.client.zadd(driver.keys.reserved, {member: 1})
+    assert ids(store.lose()) == {job.id}
+    (letter,) = driver.failed()
+    record = driver.get(letter.id)
+    assert record is not None
+    assert (letter.queue, letter.name) == (queue, "unreadable")
+    assert escaped(member[:32]) in record.payload
+    assert escaped(member[32:]) in record.payload
+    store.rescue()
+    assert driver.failed_count() == 1
+    assert driver.client.hlen(driver.keys.unreadable) == 0
+
+
+FORM = "1 reserved 0 5 5 5 {attempts} 0 0 0 {format} 1   5 {until} 1   \n{queue}\n{name}\n{worker}"
+SOUND = {
+    "attempts": "1",
+    "format": "1",
+    "until": "7",
+    "queue": "default",
+    "name": "strange",
+    "worker": "w1",
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "a\x00b"},
+        {"name": "n" * 256},
+        {"queue": "a\x00b"},
+        {"queue": "q" * 101},
+        {"format": "40000"},
+        {"attempts": "3000000000"},
+        {"attempts": "9" * 400},
+        {"until": ""},
+        {"worker": "w\x00"},
+        {"worker": "w" * 1000},
+    ],
+    ids=lambda changes: "-".join(f"{key}{len(value)}" for key, value in changes.items()),
+)
+def test_a_reserved_form_that_no_row_could_hold_stops_no_rescue(
+    store: Store, driver: RedisDriver, changes: dict[str, str]
+) -> None:
+    """F11"""
+    job = store.dispatch()
+    store.take_one()
+    strange = UUID(HEX.decode())
+    values = {**SOUND, **changes}
+    driver.client.hset(driver.keys.jobs, strange.hex, FORM.format(**values))
+    driver.client.hset(driver.keys.bodies, strange.hex, "1 0 0  {}")
+    driver.client.hset(driver.keys.queues, values["queue"], 1)
+    driver.client.zadd(driver.keys.reserved, {f"{strange.hex}{values['queue']}": 7})
+    assert job.id in ids(store.lose())
+    assert [letter.id for letter in driver.failed()] == [strange]
+    store.take_one()
+    assert driver.client.hlen(driver.keys.jobs) == 1
+
+
+@pytest.mark.parametrize("body", [b'1 0 0  {"args":["\x00"]}', b"1 1 0  \x00{}", b"1 0 1  \x00{}", b"1 0 0 1 \x00{}"])
+@pytest.mark.parametrize("is_reserved", [False, True], ids=["ready", "reserved"])
+def test_a_body_with_a_nul_is_no_job(store: Store, driver: RedisDriver, body: bytes, is_reserved: bool) -> None:
+    """F11"""
+    store.push(new(max_attempts=1 if is_reserved else None), new())
+    jobs = [store.take_one(), store.take_one()] if is_reserved else driver.peek("default", limit=2)
+    broken, other = jobs
+    driver.client.hset(driver.keys.bodies, broken.id.hex, body)
+    if not is_reserved:
+        assert ids(store.take()) == {other.id}
+    assert other.id in ids(store.lose())
+    (letter,) = driver.failed()
+    record = driver.get(letter.id)
+    assert record is not None
+    assert letter.id == broken.id
+    assert "\\x00" in record.payload
+
+
+def test_a_nul_in_the_errors_is_kept_as_an_escape(store: Store, driver: RedisDriver) -> None:
+    job = store.dispatch(max_attempts=1)
+    store.take_one()
+    record = json.dumps({**asdict(attempt()), "message": "a\x00b"})
+    driver.client.hset(driver.keys.errors, job.id.hex, f"1\n{record}")
+    store.lose()
+    assert next(error.message for error in store.get(job).errors.last) == "a\x00b"
+
+
+def refusing(driver: RedisDriver, monkeypatch: pytest.MonkeyPatch, is_refused: Callable[[FailedJob], bool]) -> None:
+    """A database that does not take every text, as one that has another encoding than UTF-8."""
+    bulk_create = QuerySet.bulk_create
+
+    def create(self: Any, rows: list[FailedJob], *given: Any, **more: Any) -> Any:
+        if any(map(is_refused, rows)):
+            raise DataError("invalid byte sequence")
+        return bulk_create(self, rows, *given, **more)
+
+    monkeypatch.setattr(QuerySet, "bulk_create", create)
+
+
+def test_a_dead_letter_that_the_database_refuses_is_kept_in_ascii_and_stops_no_other(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, strange, last = new("first", max_attempts=1), new("Ж", max_attempts=1), new("last", max_attempts=1)
+    store.push(first, strange, last)
+    for _ in range(3):
+        store.take_one()
+    refusing(driver, monkeypatch, lambda row: not row.name.isascii())
+    assert ids(store.lose()) == {first.id, strange.id, last.id}
+    assert {letter.id: letter.name for letter in driver.failed()} == {
+        first.id: "first",
+        strange.id: "\\u0416",
+        last.id: "last",
+    }
+    assert driver.queues() == []
+
+
+def test_a_dead_letter_that_the_database_refuses_in_any_form_leaves_its_job_and_stops_no_other(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.push(new("refused", max_attempts=1), new("dead", max_attempts=1), new("lives"))
+    refused, dead, lives = (store.take_one() for _ in range(3))
+    with monkeypatch.context() as patched:
+        refusing(driver, patched, lambda row: row.name == "refused")
+        assert ids(store.lose()) == {dead.id, lives.id}
+        assert f"The dead letter of the job {refused.id} cannot be stored." in caplog.text
+        assert store.fail(store.take_one()) == {lives.id}
+    store.clock.tick(HOLD_SECONDS)
+    assert ids(store.rescue()) == {refused.id}
+    assert driver.failed_count() == 3
+
+
+def test_a_body_that_is_longer_than_a_database_takes_is_cut(store: Store, driver: RedisDriver) -> None:
+    """MySQL ends the connection over it, as if it were down."""
+    store.dispatch(max_attempts=1)
+    held = store.take_one()
+    driver.client.hset(driver.keys.bodies, held.id.hex, "1 0 0  " + "x" * 20_000_000)
+    assert ids(store.lose()) == {held.id}
+    assert len(store.get(held).payload) <= 100_000
+
+
+def test_an_entry_under_a_wrong_queue_takes_no_job_from_its_worker(store: Store, driver: RedisDriver) -> None:
+    store.dispatch()
+    held = store.take_one()
+    driver.client.zadd(driver.keys.reserved, {f"{held.id.hex}other": 1})
+    assert store.rescue() == []
+    assert store.complete(held) == {held.id}
+    assert everything_of(driver) == {}
+
+
+def test_a_rank_beyond_every_number_stops_nobody(store: Store, driver: RedisDriver, clock: Clock) -> None:
+    """The scripts would be refused by the server, at every look."""
+    broken, other = new(delay=1), new(delay=1)
+    store.push(broken, other)
+    form = driver.client.hget(driver.keys.jobs, broken.id.hex).replace(b"1 scheduled 0", b"1 scheduled " + b"9" * 400)
+    driver.client.hset(driver.keys.jobs, broken.id.hex, form)
+    clock.tick(1)
+    assert store.stage() == 1
+    store.rescue()
+    assert [letter.id for letter in driver.failed()] == [broken.id]
+
+
+def test_a_chain_whose_next_step_is_no_job_ends_and_is_no_outage(store: Store, driver: RedisDriver) -> None:
+    """What redis-py refuses to send would look like a server that is out of reach, for ever."""
+    step = {"id": HEX.decode(), "connection": driver.alias, "name": "next", "queue": None, "payload": "", "format": 1}
+    store.push(new(max_attempts=1, flow=json.dumps({"catch": step})), new(max_attempts=1))
+    store.take_one(), store.take_one()
+    assert len(store.lose()) == 2
+    assert driver.failed_count() == 2
 
 
 def test_what_version_1_wrote_is_read(store: Store, driver: RedisDriver, clock: Clock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
@@ -10,9 +11,9 @@ from uuid import uuid4
 import pytest
 
 from django_jobqueue import PREVIOUS, InvalidPayload
-from django_jobqueue.jobs.flows import RELAY, Flow, Step, read, read_step
+from django_jobqueue.jobs.flows import RELAY, SPREAD, Callbacks, Flow, Step, caught, read, read_callbacks, read_step
 from django_jobqueue.jobs.payloads import decode, encode, encode_result, fill, has_slot, with_slots
-from django_jobqueue.jobs.records import NewJob, Reservation
+from django_jobqueue.jobs.records import AttemptRecord, NewJob, Reservation
 
 LIMIT = 1000
 
@@ -70,6 +71,46 @@ def test_text_that_is_no_flow_is_refused(text: str) -> None:
 # What follows
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": "no id"},
+        {"connection": 1},
+        {"name": None},
+        {"queue": 7},
+        {"payload": {}},
+        {"payload": "\ud800"},
+        {"metadata": None},
+        {"rank": "1"},
+        {"format": None},
+        {"delay": "soon"},
+        {"flow": {}},
+    ],
+)
+def test_a_step_that_is_no_job_is_refused(changes: dict[str, Any]) -> None:
+    """A store would refuse it when the job before it ends, and again at each further try."""
+    step = {"connection": "default", "id": uuid4().hex, "name": "a", "queue": "q", "payload": "", "format": 1}
+    assert read(json.dumps({"steps": [step]})).steps[0].job.name == "a"
+    with pytest.raises(InvalidPayload):
+        read(json.dumps({"steps": [{**step, **changes}]}))
+
+
+def test_a_batch_whose_callbacks_are_no_jobs_calls_nobody() -> None:
+    assert read_callbacks('{"chain": 7}') == Callbacks()
+    assert read_callbacks('{"then": {"connection": "default"}}') == Callbacks()
+
+
+def test_a_catch_whose_arguments_cannot_be_read_has_its_turn_all_the_same() -> None:
+    """And says then what is wrong with it."""
+    broken = Step("default", new("catch", payload='{"$type":"previous"'))
+    flow = Flow(catch=broken).write()
+    record = AttemptRecord(number=1, worker="", started="", waited=0, ran=0, exception_class="E", message="m")
+    assert caught(flow, uuid4(), "a", "q", 0, "default", record) == (broken.job,)
+    relayed = Step("elsewhere", new(SPREAD, payload="none"))
+    (relay,) = caught(Flow(catch=relayed).write(), uuid4(), "a", "q", 0, "default", record)
+    assert (relay.name, relay.flow) == (RELAY, None)
+
+
 def test_the_next_step_has_those_behind_it_as_its_flow() -> None:
     first, second = step(), step()
     catch = step()
@@ -92,8 +133,6 @@ def test_a_step_of_another_connection_is_carried_by_a_relay_of_the_jobs_queue() 
     (relay,) = Flow((there, step())).after(held(queue="mail", rank=-3), "1", "", LIMIT, no_secret)
     assert (relay.name, relay.queue, relay.rank, relay.flow) == (RELAY, "mail", -3, None)
     ((text,), _) = decode(relay.payload, relay.format)
-    import json
-
     carried = read_step(json.loads(text))
     assert (carried.connection, carried.job.id, carried.job.delay) == ("fast", there.job.id, 5)
     assert len(read(carried.job.flow).steps) == 1

@@ -6,6 +6,7 @@ ends it by the same token: whatever crashes in between is dealt with when that h
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -17,6 +18,7 @@ from uuid import UUID, uuid4
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, connections, router
 from redis import Redis
 from redis.client import PubSub
+from redis.exceptions import DataError as RedisDataError
 from redis.exceptions import RedisError
 
 from ...exceptions import InvalidConnection
@@ -84,6 +86,8 @@ from .options import RedisOptions
 from .setup import problems, risks
 from .store import PAGE, RedisStore
 
+logger = logging.getLogger("django_jobqueue")
+
 # How long a job is held while its dead letter is written: after a crash in between it stays away for so long.
 HOLD_SECONDS = 30
 
@@ -92,7 +96,7 @@ class RedisDriver(DeadLetterDriver):
     name: ClassVar[str] = "redis"
     supports_batches: ClassVar[bool] = True
     outages: ClassVar[tuple[type[BaseException], ...]] = (RedisError, DatabaseError, InterfaceError)
-    refusals: ClassVar[tuple[type[BaseException], ...]] = (DataError, IntegrityError)
+    refusals: ClassVar[tuple[type[BaseException], ...]] = (DataError, IntegrityError, RedisDataError)
 
     dead_letters: RedisLetters
 
@@ -227,7 +231,7 @@ class RedisDriver(DeadLetterDriver):
         return ours
 
     def _store_dead(self, fails: Sequence[Fail], now: datetime | None) -> dict[tuple[UUID, str], Form]:
-        """Write the dead letters of what is still held; return the form of each by its id and token."""
+        """Write the dead letters of what is still held; return the form of each that is kept by its id and token."""
         if not fails:
             return {}
         reservations = names_and_tokens(item.reservation for item in fails)
@@ -243,8 +247,8 @@ class RedisDriver(DeadLetterDriver):
             if key in dead:
                 body = Body(held.payload, held.metadata, held.masked, held.flow)
                 jobs.append((dead_job(dead[key], body, errors[key]), item.record))
-        self.dead_letters.store(jobs, from_microseconds(int(moment)))
-        return dead
+        kept = self.dead_letters.store(jobs, from_microseconds(int(moment)))
+        return {key: form for key, form in dead.items() if form.id in kept}
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         token = uuid4().hex
@@ -259,9 +263,14 @@ class RedisDriver(DeadLetterDriver):
                 unreadable += [job_id, token]
         if unreadable:
             self.store.run("aside", [], unreadable)
+        rescued = self._recover_all(forms, Recovery(max_attempts), at, now)
         if has_unreadable or unreadable:
-            self._bury_unreadable(at)
-        return self._recover(forms, Recovery(max_attempts), at, now)
+            try:
+                self._bury_unreadable(at)
+            except self.outages:
+                if not rescued:  # which the caller has to hear of; the next rescue meets the outage again
+                    raise
+        return rescued
 
     def rescue_in_hand(
         self,
@@ -274,10 +283,27 @@ class RedisDriver(DeadLetterDriver):
         now: datetime | None = None,
     ) -> Rescued | None:
         moment, *found = self.store.run("hold", [], [_text(now), microseconds(HOLD_SECONDS), job_id.hex, token.hex])
-        forms = [read_form(found_id, text) for found_id, text, _errors in in_groups(3, found)]
+        try:
+            forms = [read_form(found_id, text) for found_id, text, _errors in in_groups(3, found)]
+        except Unreadable:
+            return None  # a rescue sets it aside
         how = Recovery(max_attempts, is_in_hand=True, spends=spends, cause=cause)
         rescued = self._recover(forms, how, from_microseconds(int(moment)), now)
         return rescued[0] if rescued else None
+
+    def _recover_all(
+        self, forms: Sequence[Form], how: Recovery, moment: datetime, now: datetime | None
+    ) -> list[Rescued]:
+        """As ``_recover``; a job of which that fails costs no other anything, and is tried again when our hold ends."""
+        try:
+            return self._recover(forms, how, moment, now)
+        except Exception as error:
+            if isinstance(error, self.outages) and not isinstance(error, self.refusals):
+                raise
+            if len(forms) == 1:
+                logger.exception("The job %s cannot be rescued.", forms[0].id)
+                return []
+        return [each for form in forms for each in self._recover_all([form], how, moment, now)]
 
     def _recover(self, forms: Sequence[Form], how: Recovery, moment: datetime, now: datetime | None) -> list[Rescued]:
         """End reservations of lost workers, which are held for us."""
@@ -287,7 +313,8 @@ class RedisDriver(DeadLetterDriver):
         rescued = {form.id: how.rescued(form, moment) for form in forms if form.id not in over}
         dead = [form for form in forms if form.id in rescued and rescued[form.id].dead_lettered]
         letters = [(self._dead_job(form), cast(AttemptRecord, rescued[form.id].record)) for form in dead]
-        self.dead_letters.store(letters, moment)
+        kept = self.dead_letters.store(letters, moment)
+        dead = [form for form in dead if form.id in kept]
         for job, record in letters:
             then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, record)
             rescued[job.id] = replace(rescued[job.id], then=then, batch=batch_of(job.flow))
@@ -297,10 +324,10 @@ class RedisDriver(DeadLetterDriver):
                 job = self._dead_job(form)
                 then = caught(job.flow, job.id, job.name, job.queue, job.rank, self.alias, over[form.id])
                 ends.remove(form.id, form.token, form.queue, then, batch=form.batch, has_failed=True)
-            elif rescued[form.id].dead_lettered:
+            elif form.id in kept:
                 then = rescued[form.id].then
                 ends.remove(form.id, form.token, form.queue, then, batch=form.batch, has_failed=True)
-            else:
+            elif not rescued[form.id].dead_lettered:
                 ends.recover(form, rescued[form.id], counts=how.spends)
         ours = self._end(ends, now)
         self.dead_letters.drop({form.id: form.retries for form in dead if form.id not in ours})
@@ -330,9 +357,11 @@ class RedisDriver(DeadLetterDriver):
         """What scripts have set aside becomes dead letters; after a crash in between it does so again."""
         page = self.client.hscan(self.keys.unreadable, count=PAGE)
         found = cast(dict[bytes, bytes], page[1])
-        self.dead_letters.store([unreadable_job(field, value, now) for field, value in found.items()], now)
-        if found:
-            self.client.hdel(self.keys.unreadable, *found)
+        jobs = {field: unreadable_job(field, value, now) for field, value in found.items()}
+        kept = self.dead_letters.store(list(jobs.values()), now)
+        buried = [field for field, (job, _) in jobs.items() if job.id in kept]
+        if buried:
+            self.client.hdel(self.keys.unreadable, *buried)
 
     # What people do
 

@@ -16,7 +16,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ...jobs.flows import batch_of
+from ...jobs.names import MAX_JOB_NAME, MAX_QUEUE_NAME
 from ...jobs.records import (
+    READY,
+    RESERVED,
+    SCHEDULED,
     AttemptHistory,
     AttemptRecord,
     JobRecord,
@@ -35,6 +39,9 @@ _COMMON = (
     *("batches", "members", "awaited", "over", "cancelled", "ended", "progress", "reported"),
 )
 _NUMBERS = 17
+_STATES = (SCHEDULED, READY, RESERVED)
+# What the columns of a dead letter hold.
+_SMALL, _LARGE = 2**15 - 1, 2**31 - 1
 _RESULT_MOMENTS = ("created_at", "started_at", "finished_at")
 
 
@@ -107,21 +114,21 @@ class Body(NamedTuple):
 
 
 def read_form(job_id: bytes, text: bytes) -> Form:
-    """Raises Unreadable."""
+    """Raises Unreadable, also for what no dispatch has written and no dead letter could hold."""
     try:
         line, queue, name, worker = text.decode().split("\n", 3)
         numbers = line.split(" ")
         if numbers[0] != VERSION or len(numbers) != _NUMBERS + 1:
             raise Unreadable(text)
-        return Form._make(
+        form = Form._make(
             [
-                UUID(job_id.decode()),
+                read_id(job_id),
                 numbers[1],
                 *map(int, numbers[2:11]),
                 *(int(number) if number else None for number in numbers[11:15]),
                 numbers[15] == "1",
                 numbers[16],
-                UUID(numbers[17]) if numbers[17] else None,
+                read_id(numbers[17].encode()) if numbers[17] else None,
                 queue,
                 name,
                 worker,
@@ -129,6 +136,30 @@ def read_form(job_id: bytes, text: bytes) -> Form:
         )
     except ValueError as error:  # no UTF-8, no number, too few lines
         raise Unreadable(text) from error
+    if not _is_sound(form):
+        raise Unreadable(text)
+    return form
+
+
+def read_id(text: bytes) -> UUID:
+    """Raises ValueError, also for other spellings: by its id a script would not find the job again."""
+    found = UUID(text.decode())
+    if found.hex.encode() != text:
+        raise ValueError(text)
+    return found
+
+
+def _is_sound(form: Form) -> bool:
+    small = (form.rank, form.format)
+    large = (form.attempts, form.exceptions, form.crashes, form.retries, form.max_attempts or 0)
+    return (
+        form.state in _STATES
+        and max(map(abs, small)) <= _SMALL
+        and max(map(abs, large)) <= _LARGE
+        and len(form.queue) <= MAX_QUEUE_NAME
+        and len(form.name) <= MAX_JOB_NAME
+        and "\x00" not in form.queue + form.name
+    )
 
 
 def write_body(body: Body) -> str:
@@ -139,10 +170,10 @@ def write_body(body: Body) -> str:
 
 
 def read_body(text: bytes) -> Body:
-    """Raises Unreadable."""
+    """Raises Unreadable, also for a NUL: JSON has none, and PostgreSQL takes none."""
     try:
         version, metadata_length, masked_length, flow_length, rest = text.decode().split(" ", 4)
-        if version != VERSION:
+        if version != VERSION or "\x00" in rest:
             raise Unreadable(text)
         first = int(metadata_length)
         second = first + int(masked_length)

@@ -7,20 +7,32 @@ the row was left.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import NAMESPACE_OID, UUID, uuid5
 
+from django.db import DataError, IntegrityError
+
+from ...jobs.errors import MAX_CLASS, MAX_MESSAGE, shortened, storable
+from ...jobs.names import MAX_JOB_NAME, MAX_QUEUE_NAME
 from ...jobs.records import AttemptHistory, AttemptRecord, NewJob
 from ...jobs.times import from_microseconds
 from ...models import FailedJob, Job
 from ..dead_letters import DeadLetters
 from ..transactions import own_transaction, repeating
-from .form import Body, Form, Places, job_arguments
+from .form import Body, Form, Places, job_arguments, read_id
+
+logger = logging.getLogger("django_jobqueue")
 
 UNREADABLE_NAME = "unreadable"
 UNREADABLE_CLASS = "django_jobqueue.drivers.redis.form.Unreadable"
 MOST_SHOWN = 100_000
+# More than anybody dispatches, and half of what MySQL takes at most: beyond it the database looks as if it were down.
+MOST_KEPT = 8_000_000
+# The database, or its client library, does not take the text: it never will.
+REFUSALS = (DataError, IntegrityError, ValueError)
 
 
 class Returning:
@@ -59,15 +71,35 @@ class Returning:
 
 
 class RedisLetters(DeadLetters):
-    def store(self, jobs: Sequence[tuple[Job, AttemptRecord]], now: datetime) -> None:
-        """Keep the jobs, all or none, in a transaction of its own."""
+    def store(self, jobs: Sequence[tuple[Job, AttemptRecord]], now: datetime) -> set[UUID]:
+        """Keep the jobs in a transaction of their own; return the ids of those that are kept.
+
+        One that the database refuses stands in nobody's way: it is kept alone, in plain ASCII. What it refuses even
+        so is logged.
+        """
+        if not jobs:
+            return set()
+        try:
+            return self._store_all(jobs, now)
+        except REFUSALS:
+            if len(jobs) > 1:
+                return set().union(*(self.store([pair], now) for pair in jobs))
+        (job, record) = jobs[0]
+        try:
+            return self._store_all([_in_ascii(job, record)], now)
+        except REFUSALS:
+            logger.exception("The dead letter of the job %s cannot be stored.", job.id)
+            return set()
+
+    def _store_all(self, jobs: Sequence[tuple[Job, AttemptRecord]], now: datetime) -> set[UUID]:
+        fitting = [(job, replace(record, message=_message(record.message))) for job, record in jobs]
 
         def write() -> None:
             with own_transaction(self.database):
-                self.add(jobs, now)
+                self.add(fitting, now)
 
-        if jobs:
-            repeating(self.database, write)
+        repeating(self.database, write)
+        return {job.id for job, _ in jobs}
 
     def drop(self, retries: Mapping[UUID, int]) -> None:
         """Delete dead letters with exactly so many retries: what was stored for jobs that were somebody else's."""
@@ -113,37 +145,72 @@ def _error(number: int, exception_class: str, message: str) -> AttemptRecord:
     )
 
 
+def _message(text: str) -> str:
+    """That of a lost worker has its name, which came from Redis."""
+    return shortened(storable(text), MAX_MESSAGE)
+
+
+def _in_ascii(job: Job, record: AttemptRecord) -> tuple[Job, AttemptRecord]:
+    """The same with every other character as an escape, and cut where it is longer than anybody reads."""
+    plain = Job(
+        id=job.id,
+        queue=_ascii(job.queue)[:MAX_QUEUE_NAME],
+        name=_ascii(job.name)[:MAX_JOB_NAME],
+        payload=shortened(_ascii(job.payload), MOST_SHOWN),
+        format=job.format,
+        rank=job.rank,
+        max_attempts=job.max_attempts,
+        metadata=shortened(_ascii(job.metadata), MOST_SHOWN),
+        masked=_ascii(job.masked),
+        flow=None if job.flow is None else _ascii(job.flow),
+        created_at=job.created_at,
+        attempts=job.attempts,
+        retries=job.retries,
+        errors=job.errors,
+    )
+    kind = _ascii(record.exception_class)[:MAX_CLASS]
+    return plain, replace(record, message=_ascii(record.message), exception_class=kind)
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
+
+
 def dead_job(form: Form, body: Body, errors: AttemptHistory) -> Job:
     """As ``DeadLetters.add`` takes it: never saved."""
     return Job(
         id=form.id,
         queue=form.queue,
         name=form.name,
-        payload=body.payload,
+        payload=_kept(body.payload),
         format=form.format,
         rank=form.rank,
         max_attempts=form.max_attempts,
-        metadata=body.metadata,
-        masked=body.masked,
-        flow=body.flow,
+        metadata=_kept(body.metadata),
+        masked=_kept(body.masked),
+        flow=None if body.flow is None else _kept(body.flow),
         created_at=from_microseconds(form.created_at),  # type: ignore[misc]
         attempts=form.attempts,
         retries=form.retries,
-        errors=errors.write(),
+        errors=_kept(errors.write()),
     )
+
+
+def _kept(text: str) -> str:
+    return text if len(text) <= MOST_KEPT else shortened(text, MOST_SHOWN)
 
 
 def unreadable_job(field: bytes, found: bytes, now: datetime) -> tuple[Job, AttemptRecord]:
     """A dead letter that shows the bytes of what was set aside; the same bytes are the same letter."""
-    queue, _, rest = found.partition(b"\n")
+    queue = found.partition(b"\n")[0]
     try:
-        job_id = UUID(field.decode())
+        job_id = read_id(field)
     except ValueError:
         job_id = uuid5(NAMESPACE_OID, repr(field + found))
-    shown = escaped(field + b"\n" + rest)[:MOST_SHOWN]
+    shown = escaped(field + b"\n" + found)[:MOST_SHOWN]
     job = Job(
         id=job_id,
-        queue=queue.decode(errors="replace"),
+        queue=storable(queue.decode(errors="backslashreplace"))[:MAX_QUEUE_NAME],
         name=UNREADABLE_NAME,
         payload=shown,
         format=0,

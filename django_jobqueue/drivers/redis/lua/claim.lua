@@ -6,7 +6,7 @@ local reserved_until, found = whole(now + tonumber(ARGV[2])), {whole(now), 0}
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', RESERVED, '-inf', whole(now), 'LIMIT', 0, ARGV[3])) do
   local id, queue = string.sub(name, 1, 32), string.sub(name, 33)
   local job = find(id)
-  if job and job.state == 'reserved' then
+  if job and job.state == 'reserved' and job.queue == queue then
     job.token, job.reserved_until = ARGV[4], reserved_until
     local text = write(job)
     redis.call('HSET', JOBS, id, text)
@@ -15,6 +15,7 @@ for _, name in ipairs(redis.call('ZRANGEBYSCORE', RESERVED, '-inf', whole(now), 
     found[#found + 1] = text
   elseif job then
     redis.call('ZREM', RESERVED, name)
+    if job.state == 'reserved' then put_reserved(id, job) end
   else
     set_aside(id, queue)
   end

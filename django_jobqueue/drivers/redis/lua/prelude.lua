@@ -22,14 +22,19 @@ local function whole(number) return string.format('%.0f', number) end
 local N, OPTIONAL = '(%-?%d+) ', '(%-?%d*) '
 local FORM = '^1 (%l+) ' .. string.rep(N, 9) .. string.rep(OPTIONAL, 4) .. N .. '(%x*) (%x*)\n([^\n]*)\n([^\n]*)\n(.*)$'
 
+-- What is longer than any number that we write is no moment and no score.
+local LONGEST_LINE = 300
+local STATES = {scheduled = true, ready = true, reserved = true}
+
 -- nil for what is no job.
 local function read(text)
-  if not text then return nil end
+  if not text or (string.find(text, '\n', 1, true) or 0) > LONGEST_LINE then return nil end
   local job = {}
   job.state, job.rank, job.ready_at, job.available_at, job.created_at, job.attempts, job.exceptions, job.crashes,
     job.retries, job.format, job.max_attempts, job.retry_until, job.reserved_at, job.reserved_until, job.alone,
     job.token, job.batch, job.queue, job.name, job.worker = string.match(text, FORM)
-  return job.state and job or nil
+  if not STATES[job.state] or (job.state == 'reserved' and job.reserved_until == '') then return nil end
+  return job
 end
 
 local function write(job)
