@@ -21,6 +21,7 @@ from redis.exceptions import ConnectionError
 
 from django_jobqueue.drivers import ledgers_of
 from django_jobqueue.drivers.redis import RedisDriver
+from django_jobqueue.drivers.redis import store as redis_store
 from django_jobqueue.drivers.redis.driver import HOLD_SECONDS
 from django_jobqueue.drivers.redis.letters import escaped
 from django_jobqueue.drivers.redis.scripts import SCRIPTS
@@ -659,6 +660,13 @@ def test_a_rank_beyond_every_number_stops_nobody(store: Store, driver: RedisDriv
     assert [letter.id for letter in driver.failed()] == [broken.id]
 
 
+def test_bytes_among_the_ready_ones_do_not_keep_anybody_from_counting(store: Store, driver: RedisDriver) -> None:
+    store.dispatch()
+    driver.client.zadd(driver.keys.of(["default"])[-2], {b"\xff": -1})
+    driver.client.hset(driver.keys.queues, "other", "no number")
+    assert driver.sizes(now=store.clock.after(7))["default"].oldest == 7
+
+
 def test_a_chain_whose_next_step_is_no_job_ends_and_is_no_outage(store: Store, driver: RedisDriver) -> None:
     """What redis-py refuses to send would look like a server that is out of reach, for ever."""
     step = {"id": HEX.decode(), "connection": driver.alias, "name": "next", "queue": None, "payload": "", "format": 1}
@@ -666,6 +674,29 @@ def test_a_chain_whose_next_step_is_no_job_ends_and_is_no_outage(store: Store, d
     store.take_one(), store.take_one()
     assert len(store.lose()) == 2
     assert driver.failed_count() == 2
+
+
+# What takes long
+
+
+def test_to_count_many_priorities_takes_many_short_calls(
+    store: Store, driver: RedisDriver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server serves others between them."""
+    monkeypatch.setattr(redis_store, "RANKS_PER_CALL", 4)
+    store.push(*(new(rank=rank) for rank in range(8)))
+    clock.tick(3)
+    store.push(*(new(rank=rank - 5) for rank in range(3)), *(new(queue="mail", rank=rank) for rank in range(3)))
+    calls, run = [], SCRIPTS["sizes"].run
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return run(*given)
+
+    monkeypatch.setattr(SCRIPTS["sizes"], "run", counted)
+    sizes = driver.sizes(now=clock.after(2))
+    assert {name: (size.ready, size.oldest) for name, size in sizes.items()} == {"default": (11, 5), "mail": (3, 2)}
+    assert len(calls) == 3
 
 
 def test_what_version_1_wrote_is_read(store: Store, driver: RedisDriver, clock: Clock) -> None:

@@ -18,6 +18,8 @@ from .scripts import SCRIPTS
 # Of one call, so that none keeps others waiting for long.
 PAGE = 500
 QUEUES_PER_CALL = 100
+# Most queues have one; each is a search.
+RANKS_PER_CALL = 500
 
 
 class RedisStore:
@@ -78,15 +80,22 @@ class RedisStore:
                     continue
 
     def counts(self, now: str) -> dict[str, dict[str, Any]]:
-        """By queue the numbers of a QueueSize."""
+        """By queue the numbers of a QueueSize; the age of the oldest job may take several calls."""
         found: dict[str, dict[str, Any]] = {}
-        names = self.queues()
-        for start in range(0, len(names), QUEUES_PER_CALL):
-            page = names[start : start + QUEUES_PER_CALL]
-            moment, *numbers = self.run("sizes", page, [now, *page])
-            for queue, (total, ready, scheduled, oldest) in zip(page, in_groups(4, numbers), strict=True):
-                if total:
-                    waits = max(0, int(moment) - int(oldest)) / 1_000_000 if oldest else None
+        todo = [(name, "") for name in self.queues()]
+        while todo:
+            page, todo = todo[:QUEUES_PER_CALL], todo[QUEUES_PER_CALL:]
+            arguments = [argument for pair in page for argument in pair]
+            moment, *numbers = self.run("sizes", [name for name, _ in page], [now, RANKS_PER_CALL, *arguments])
+            for (queue, before), (total, ready, scheduled, oldest, rank) in zip(
+                page, in_groups(5, numbers), strict=True
+            ):
+                if total and not before:
                     reserved = total - ready - scheduled
-                    found[queue] = {"ready": ready, "scheduled": scheduled, "reserved": reserved, "oldest": waits}
+                    found[queue] = {"ready": ready, "scheduled": scheduled, "reserved": reserved, "oldest": None}
+                if oldest and queue in found:
+                    waits = max(0, int(moment) - int(oldest)) / 1_000_000
+                    found[queue]["oldest"] = max(waits, found[queue]["oldest"] or 0.0)
+                if rank:
+                    todo.append((queue, rank.decode()))
         return found
