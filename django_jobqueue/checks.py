@@ -101,6 +101,7 @@ def _check_prefixes(drivers: Sequence[Driver]) -> list[CheckMessage]:
 
 
 def _check_keys_are_used_once(drivers: Sequence[Driver]) -> list[CheckMessage]:
+    """As far as the settings tell; ``_check_stores_are_used_once`` asks."""
     first: dict[tuple[str, str], str] = {}
     found: list[CheckMessage] = []
     for driver in drivers:
@@ -108,15 +109,40 @@ def _check_keys_are_used_once(drivers: Sequence[Driver]) -> list[CheckMessage]:
             continue
         place = driver.namespace.server, driver.namespace.prefix
         if first.setdefault(place, driver.alias) != driver.alias:
-            found.append(
-                _error(
-                    "E006",
-                    f"The queue connections {first[place]!r} and {driver.alias!r} have one server and the prefix "
-                    f"{place[1]!r}, so that each would run the other's jobs.",
-                    "Give each a PREFIX of its own, or remove one: a connection holds any number of queues.",
-                )
-            )
+            found.append(_same_keys(first[place], driver.alias, place[1]))
     return found
+
+
+def _check_stores_are_used_once(drivers: Sequence[Driver]) -> list[CheckMessage]:
+    """Connections that know one server by two names."""
+    first: dict[tuple[str, str], Driver] = {}
+    found: list[CheckMessage] = []
+    for driver in drivers:
+        if driver.namespace is None or len(_with_prefix(driver.namespace.prefix, drivers)) < 2:
+            continue
+        try:
+            store = driver.store_id()
+        except driver.outages:
+            continue  # not reachable: the command that needs it says so
+        if store is None:
+            continue
+        other = first.setdefault((store, driver.namespace.prefix), driver)
+        if other.namespace not in {None, driver.namespace}:
+            found.append(_same_keys(other.alias, driver.alias, driver.namespace.prefix))
+    return found
+
+
+def _with_prefix(prefix: str, drivers: Sequence[Driver]) -> list[Driver]:
+    return [driver for driver in drivers if driver.namespace is not None and driver.namespace.prefix == prefix]
+
+
+def _same_keys(one: str, other: str, prefix: str) -> CheckMessage:
+    return _error(
+        "E006",
+        f"The queue connections {one!r} and {other!r} have one server and the prefix {prefix!r}, so that each would "
+        "run the other's jobs.",
+        "Give each a PREFIX of its own, or remove one: a connection holds any number of queues.",
+    )
 
 
 def check_handlers(**kwargs: Any) -> list[CheckMessage]:
@@ -176,10 +202,11 @@ def _is_found(definition: Definition, modules: Sequence[ModuleType]) -> bool:
 
 
 def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """W003 to W006, W010: what the stores of the queue connections lack. Asks those with a database that is named."""
+    """W003 to W006, W010, E006: what the stores of the queue connections lack. Asks those of the named databases."""
     if not databases or _problems():
         return []
     found: list[CheckMessage] = []
+    asked: list[Driver] = []
     for alias in connections:
         try:
             driver = connections[alias]
@@ -188,6 +215,7 @@ def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) ->
         database = driver.database
         if database is None or database not in databases:
             continue
+        asked.append(driver)
         if not driver.supports_transactions:
             found += _check_risks(driver)
             continue
@@ -196,7 +224,7 @@ def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) ->
             found += _check_sqlite(connection) if connection.vendor == "sqlite" else _check_locks(connection)
         except OperationalError:
             continue  # not reachable: the command that needs it says so
-    return found
+    return found + _check_stores_are_used_once(asked)
 
 
 def _check_risks(driver: Driver) -> list[CheckMessage]:

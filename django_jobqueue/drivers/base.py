@@ -382,6 +382,13 @@ class Driver(ABC):
         """Let go of this thread's sockets, when there are any; the next use opens them anew."""
         return
 
+    def store_id(self) -> str | None:
+        """What the store, when it is asked, calls itself, by whatever name the settings know it; None if it does not.
+
+        Of connections with a ``namespace``.
+        """
+        return None
+
     def risks(self) -> list[tuple[str, str]]:
         """How the store, as it is set up, may lose jobs or hang, and the cure of each. Asks the store."""
         return []

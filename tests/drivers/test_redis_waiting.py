@@ -196,7 +196,7 @@ def test_options_are_read_without_a_connection(settings: Any) -> None:
     settings.CACHES = {**settings.CACHES, "absent": {**settings.CACHES["redis"], "LOCATION": "redis://127.0.0.1:1/0"}}
     driver = RedisDriver("default", {"CACHE": "absent", "PREFIX": "shop:"})
     assert driver.options == RedisOptions(
-        cache="absent", server="redis://127.0.0.1:1/0", prefix="shop:", has_prefix=True, database=None
+        cache="absent", server="127.0.0.1:1/0", prefix="shop:", has_prefix=True, database=None
     )
     (problem,) = driver.problems()
     assert "not reachable" in problem

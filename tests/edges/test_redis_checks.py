@@ -13,10 +13,13 @@ from django.core.management import CommandError, call_command
 
 pytest.importorskip("django_redis", reason="django-redis is not installed")
 
+import redis
 from redis.exceptions import ResponseError
 
 from django_jobqueue.drivers import Driver, connections
+from django_jobqueue.drivers.redis.servers import servers_of
 from django_jobqueue.exceptions import InvalidConnection
+from tests.helpers.proxies import proxy
 from tests.helpers.redis import entry, wipe
 
 
@@ -157,6 +160,116 @@ def test_a_cache_whose_clear_would_flush_the_queue_is_a_warning(
     assert "clear() of the cache 'sessions'" in warning.msg
     cache(settings, "sessions", LOCATION="redis://127.0.0.1:1/15")
     answering(connections["fast"], monkeypatch, **GOOD)
+    assert "W010" not in found(["default"])
+
+
+DJANGOS = "django.core.cache.backends.redis.RedisCache"
+SPELLINGS = [
+    {"LOCATION": "redis://127.0.0.1:1/8"},
+    {"LOCATION": "redis://localhost:1/8"},
+    {"LOCATION": "redis://LOCALHOST:1/8"},
+    {"LOCATION": "redis://[::1]:1/8"},
+    {"LOCATION": "redis://127.0.0.1:1?db=8"},
+    {"LOCATION": "redis://127.0.0.1:1/0?db=8"},
+    {"LOCATION": "redis://:@127.0.0.1:1/8"},
+    {"LOCATION": "redis://user:secret@127.0.0.1:1/8"},
+    {"LOCATION": "rediss://127.0.0.1:1/8"},
+    {"LOCATION": ["redis://127.0.0.1:1/8"]},
+    {"LOCATION": "redis://127.0.0.1:1/8,redis://replica/8"},
+    {"LOCATION": "redis://127.0.0.1:1", "OPTIONS": {"CONNECTION_POOL_KWARGS": {"db": 8}}},
+    {"LOCATION": "redis://127.0.0.1:1/8", "BACKEND": DJANGOS},
+    {"LOCATION": "redis://127.0.0.1:1", "BACKEND": DJANGOS, "OPTIONS": {"db": "8"}},
+]
+
+
+@pytest.mark.parametrize("entry", SPELLINGS, ids=str)
+def test_a_server_is_recognised_however_it_is_written(settings: Any, entry: dict[str, Any]) -> None:
+    cache(settings, "other", **{"OPTIONS": {}, **entry})
+    assert servers_of("other")[0] == "127.0.0.1:1/8"
+
+
+@pytest.mark.parametrize(
+    ("location", "server"),
+    [
+        ("redis://127.0.0.1", "127.0.0.1:6379/0"),
+        ("redis://", "127.0.0.1:6379/0"),
+        ("redis://host/3", "host:6379/3"),
+        ("unix:///run/redis.sock?db=3", "/run/redis.sock/3"),
+        ("unix:///run/redis.sock", "/run/redis.sock/0"),
+        ("valkey://host", "valkey://host"),
+        ("", ""),
+    ],
+)
+def test_what_a_location_leaves_out_is_what_the_client_takes(settings: Any, location: str, server: str) -> None:
+    cache(settings, "other", LOCATION=location)
+    assert servers_of("other") == [server]
+
+
+def test_masters_of_one_name_are_one_where_their_sentinels_are_the_same(settings: Any) -> None:
+    given = {"LOCATION": "redis://master/1", "OPTIONS": {"SENTINELS": [("a", 26379), ("b", 26379)]}}
+    cache(settings, "one", **given)
+    cache(settings, "same", **{**given, "OPTIONS": {"SENTINELS": [("b", 26379), ("a", 26379)]}})
+    cache(settings, "other", **{**given, "OPTIONS": {"SENTINELS": [("c", 26379)]}})
+    assert servers_of("one") == servers_of("same") != servers_of("other")
+
+
+def test_two_connections_to_one_server_in_two_spellings_are_an_error(settings: Any) -> None:
+    """F92"""
+    cache(settings, "one", LOCATION="redis://127.0.0.1:1/8")
+    cache(settings, "two", LOCATION="redis://localhost:1?db=8")
+    cache(settings, "three", LOCATION="redis://localhost:1/7")
+    configure(settings, **{name: entry(CACHE=name, PREFIX="shop:") for name in ("one", "two", "three")})
+    assert set(found()) == {"E006"}
+    assert all(name in found()["E006"].msg for name in ("'one'", "'two'"))
+
+
+@pytest.fixture
+def elsewhere(settings: Any) -> Iterator[str]:
+    """The location of the tests' own server under a name that no setting can know to be the same."""
+    where = redis.connection.parse_url(settings.CACHES["redis"]["LOCATION"])
+    with proxy(where["host"], where["port"], b"never said") as behind:
+        yield f"redis://127.0.0.1:{behind.port}/{where['db']}"
+
+
+@pytest.mark.redis
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("backend", [DJANGOS, "django_redis.cache.RedisCache"])
+def test_a_cache_that_knows_the_server_by_another_name_is_a_warning(
+    settings: Any, fast: Any, monkeypatch: pytest.MonkeyPatch, elsewhere: str, backend: str
+) -> None:
+    """F92"""
+    cache(settings, "sessions", BACKEND=backend, LOCATION=elsewhere, OPTIONS={})
+    answering(connections["fast"], monkeypatch, **GOOD)
+    assert "clear() of the cache 'sessions'" in found(["default"])["W010"].msg
+    cache(settings, "sessions", BACKEND=backend, LOCATION=f"{elsewhere}7", OPTIONS={})
+    answering(connections["fast"], monkeypatch, **GOOD)
+    assert "W010" not in found(["default"])
+
+
+@pytest.mark.redis
+@pytest.mark.django_db(transaction=True)
+def test_two_connections_to_one_server_by_two_names_are_an_error(settings: Any, elsewhere: str) -> None:
+    """F92"""
+    cache(settings, "elsewhere", LOCATION=elsewhere)
+    configure(settings, fast=entry(PREFIX="shop:"), faster=entry(PREFIX="shop:", CACHE="elsewhere"))
+    assert found() == {}
+    assert all(name in found(["default"])["E006"].msg for name in ("'fast'", "'faster'"))
+    configure(settings, fast=entry(PREFIX="shop:"), faster=entry(PREFIX="blog:", CACHE="elsewhere"))
+    assert "E006" not in found(["default"])
+    configure(settings, fast=entry(PREFIX="shop:"), faster=entry(PREFIX="shop:", CACHE="elsewhere"))
+    with pytest.raises(CommandError, match="each would run the other's jobs"):
+        call_command("queue_work", connection=["fast"], stop_when_empty=True, skip_checks=False)
+
+
+@pytest.mark.redis
+@pytest.mark.django_db(transaction=True)
+def test_an_alias_that_another_queue_connection_uses_is_no_warning(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache(settings, "second")
+    configure(settings, fast=entry(), faster=entry(CACHE="second"))
+    for alias in ("fast", "faster"):
+        answering(connections[alias], monkeypatch, **GOOD)
     assert "W010" not in found(["default"])
 
 

@@ -83,6 +83,7 @@ from .form import (
 from .letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
 from .news import NewsListener
 from .options import RedisOptions
+from .servers import asked
 from .setup import problems, risks
 from .store import PAGE, RedisStore
 
@@ -478,6 +479,9 @@ class RedisDriver(DeadLetterDriver):
     def problems(self) -> list[str]:
         found = problems(self.client, self.alias, self.options)
         return found or missing_tables(self._database, [FailedJob], self.outages, ", where dead letters lie")
+
+    def store_id(self) -> str | None:
+        return asked(self.client)
 
     def risks(self) -> list[tuple[str, str]]:
         return risks(self.client, self.alias, self.options)

@@ -12,6 +12,7 @@ from django_redis.cache import RedisCache
 from django_redis.client import ShardClient
 
 from ...exceptions import InvalidConnection
+from .servers import servers_of
 
 KEYS = ("CACHE", "DATABASE", "PREFIX")
 DEFAULT_CACHE = "default"
@@ -42,7 +43,7 @@ class RedisOptions:
         _check_prefix(alias, prefix)
         return cls(
             cache=cache,
-            server=str(settings.CACHES[cache].get("LOCATION")),
+            server=servers_of(cache)[0],
             prefix=prefix or DEFAULT_PREFIX,
             has_prefix=bool(prefix),
             database=options.get("DATABASE"),

@@ -10,7 +10,9 @@ from django.core.cache import DEFAULT_CACHE_ALIAS
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from ...conf import get_settings
 from .options import RedisOptions
+from .servers import asked, client_of, servers_of
 
 OLDEST = (6, 2)
 
@@ -63,7 +65,7 @@ def risks(client: Redis, alias: str, options: RedisOptions) -> list[tuple[str, s
                 "Set appendonly to yes.",
             )
         )
-    cleared = [name for name in settings.CACHES if _clears(name, options.cache)]
+    cleared = [name for name in settings.CACHES if not _is_for_queues(name) and _flushes(name, client, options)]
     if cleared:
         found.append(
             (
@@ -90,10 +92,24 @@ def _configured(client: Redis, name: str) -> str | None:
     return found.get(name)
 
 
-def _clears(name: str, queue_cache: str) -> bool:
-    """Whether a project that clears a cache would flush the queue: any but an alias that is there for the queue."""
-    is_for_queue = name == queue_cache and name != DEFAULT_CACHE_ALIAS
-    return not is_for_queue and settings.CACHES[name].get("LOCATION") == settings.CACHES[queue_cache].get("LOCATION")
+def _is_for_queues(cache: str) -> bool:
+    """Whether a cache is there for queues only, so that nobody clears it."""
+    named = {entry.get("CACHE") for entry in get_settings().connections.values()}
+    return cache in named and cache != DEFAULT_CACHE_ALIAS
+
+
+def _flushes(cache: str, client: Redis, options: RedisOptions) -> bool:
+    """Whether to clear a cache is to flush the queue's database, whatever name the server has in its settings."""
+    servers = servers_of(cache)
+    if options.server in servers:
+        return True
+    if servers[0].rpartition("/")[2] != options.server.rpartition("/")[2]:  # another number
+        return False
+    try:
+        other = client_of(cache)
+        return other is not None and asked(other) == asked(client) is not None
+    except Exception:  # out of reach, or refused, or no cache at all: then its settings are all that is known
+        return False
 
 
 def _numbers(version: str) -> tuple[int, ...]:
