@@ -107,7 +107,13 @@ class Embedded:
 
     def _work(self) -> None:
         options = WorkerOptions.from_settings(workers=self.workers, grace=self._grace)
-        drivers_of(options)  # raises here, once, for connections that cannot work
+        drivers = drivers_of(options)  # raises here, once, for connections that cannot work
+        problems = [problem for driver in drivers for problem in driver.setting_problems()]
+        if problems:  # a store that is out of reach may come back; this needs a person
+            logger.error(
+                "The embedded workers do not start; the web server goes on without them. %s", " ".join(problems)
+            )
+            return
         load_handlers()
         pool = Pool(options, stopping=self._stopping, abandon=lambda code: self._finished.set(), is_embedded=True)
         pool.start()

@@ -393,6 +393,10 @@ class Driver(ABC):
         """How the store, as it is set up, may lose jobs or hang, and the cure of each. Asks the store."""
         return []
 
+    def setting_problems(self) -> list[str]:
+        """Those of ``problems`` that the settings alone tell, so that no time mends them. Asks nobody."""
+        return []
+
     def problems(self) -> list[str]:
         """Why this connection cannot work for a worker of another process, each with its cure."""
         return []

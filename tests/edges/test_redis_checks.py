@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from io import StringIO
 from typing import Any
@@ -16,11 +17,13 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 import redis
 from redis.exceptions import ResponseError
 
+from django_jobqueue import embed
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.drivers.redis.servers import servers_of
 from django_jobqueue.exceptions import InvalidConnection
 from tests.helpers.proxies import proxy
 from tests.helpers.redis import entry, wipe
+from tests.helpers.waiting import wait_until
 
 
 def found(databases: list[str] | None = None) -> dict[str, CheckMessage]:
@@ -65,6 +68,20 @@ def test_without_a_prefix_no_worker_starts_in_production(settings: Any) -> None:
     settings.DEBUG = False
     with pytest.raises(CommandError, match="PREFIX"):
         call_command("queue_work", connection=["fast"], stop_when_empty=True)
+
+
+def test_without_a_prefix_no_embedded_worker_starts_in_production(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F92: and the web server is not disturbed."""
+    cache(settings, "absent", LOCATION="redis://127.0.0.1:1/0")
+    configure(settings, fast={"DRIVER": "redis", "CACHE": "absent"})
+    settings.DEBUG = False
+    workers = embed.start(1)
+    wait_until(lambda: not workers.is_running, "they have ended")
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "'fast' has no PREFIX" in caplog.text
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("jobqueue-worker")]
 
 
 def test_two_connections_with_one_prefix_are_an_error(settings: Any) -> None:

@@ -84,7 +84,7 @@ from .letters import RedisLetters, Returning, dead_job, unreadable_body, unreada
 from .news import NewsListener
 from .options import RedisOptions
 from .servers import asked
-from .setup import problems, risks
+from .setup import problems, risks, setting_problems
 from .store import PAGE, RedisStore
 
 logger = logging.getLogger("django_jobqueue")
@@ -476,8 +476,11 @@ class RedisDriver(DeadLetterDriver):
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         return self.batches.prune(older_than, limit, _text(now))
 
+    def setting_problems(self) -> list[str]:
+        return setting_problems(self.alias, self.options)
+
     def problems(self) -> list[str]:
-        found = problems(self.client, self.alias, self.options)
+        found = self.setting_problems() or problems(self.client, self.alias)
         return found or missing_tables(self._database, [FailedJob], self.outages, ", where dead letters lie")
 
     def store_id(self) -> str | None:

@@ -17,10 +17,13 @@ from .servers import asked, client_of, servers_of
 OLDEST = (6, 2)
 
 
-def problems(client: Redis, alias: str, options: RedisOptions) -> list[str]:
-    """Why no worker can serve the connection."""
-    if not options.has_prefix and not settings.DEBUG:
-        return [prefix_missing(alias)]
+def setting_problems(alias: str, options: RedisOptions) -> list[str]:
+    """Why no worker may serve the connection, whatever its server is like."""
+    return [] if options.has_prefix or settings.DEBUG else [prefix_missing(alias)]
+
+
+def problems(client: Redis, alias: str) -> list[str]:
+    """Why no worker can serve the connection, as its server is."""
     try:
         server = cast(Mapping[str, Any], client.info("server"))
         info = cast(Mapping[str, Any], client.info("replication"))
