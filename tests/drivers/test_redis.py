@@ -27,7 +27,7 @@ from django_jobqueue.drivers.redis.letters import escaped
 from django_jobqueue.drivers.redis.scripts import SCRIPTS
 from django_jobqueue.jobs.flows import Callbacks, Flow, Step, readable
 from django_jobqueue.jobs.ids import new_job_id
-from django_jobqueue.jobs.records import Complete, Fail, NewBatch, Release, ReserveLimit
+from django_jobqueue.jobs.records import Complete, Fail, NewBatch, NewResult, Release, Report, ReserveLimit
 from django_jobqueue.models import FailedJob
 from tests.drivers.contract import Clock, Store, attempt, ids, new
 from tests.helpers.redis import redis_driver
@@ -92,6 +92,24 @@ def walk_a_batch(store: Store) -> None:
     assert driver.prune_batches(older_than=0, now=store.clock.now) == 1
 
 
+def walk_what_is_kept_beside(store: Store) -> None:
+    """Results, reports, and bytes that are set aside."""
+    driver, now = store.driver, store.clock.now
+    store.push(new(), new(queue="other"), new("broken", queue="mail"))
+    held = store.take_one()
+    store.renew(held)
+    driver.write_progress([Report(held.id, held.token, 5, "begun")], now=now)
+    result = NewResult(value="1", error="", started_at=now, finished_at=now, keep_for=5)
+    store.settle(Complete(held, result=result))
+    assert driver.get_result(held.id, now=now) is not None
+    (waits,) = driver.waiting("mail", limit=5)
+    driver.client.hset(driver.keys.bodies, waits.id.hex, b"\xff")
+    assert store.take("mail") == []
+    store.clock.tick(5)
+    assert driver.prune_results(now=store.clock.now) == driver.prune_progress(older_than=5, now=store.clock.now) == 1
+    store.rescue()
+
+
 def test_scripts_touch_the_keys_that_they_declare_and_no_other(store: Store, driver: RedisDriver, clock: Clock) -> None:
     """F91: other tests may use the server meanwhile."""
     the_end = f"end-of-{driver.options.prefix}"
@@ -114,9 +132,10 @@ def test_scripts_touch_the_keys_that_they_declare_and_no_other(store: Store, dri
         driver.cancel(driver.peek("other", limit=1)[0].id)
         driver.clear("mail", limit=5)
         walk_a_batch(store)
+        walk_what_is_kept_beside(store)
         driver.client.echo(the_end)
         declared: set[str] | None = None
-        checked = 0
+        checked, ran = 0, set()
         while True:
             seen = monitor.next_command()
             words = seen["command"].split(" ")
@@ -125,10 +144,12 @@ def test_scripts_touch_the_keys_that_they_declare_and_no_other(store: Store, dri
             if seen["client_type"] != "lua":
                 is_ours = words[0] == "EVALSHA" and driver.options.prefix in seen["command"]
                 declared = set(words[3 : 3 + int(words[2])]) if is_ours else None
+                ran |= {words[1]} if is_ours else set()
             elif declared is not None and words[0] not in {"TIME", "PUBLISH"}:
                 assert words[1] in declared, seen["command"]
                 checked += 1
     assert checked > 50
+    assert ran == {script._digest for script in SCRIPTS.values()}
 
 
 def test_a_server_that_has_lost_the_scripts_is_given_them_again(store: Store, driver: RedisDriver) -> None:
