@@ -8,9 +8,9 @@ from django_jobqueue.drivers.base import Driver
 from django_jobqueue.drivers.cached_progress import CachedProgress
 from django_jobqueue.jobs.records import CANCELLED, ProgressRecord, Report, Reservation
 from tests.drivers.contract import Clock, Store, new, superseded
-from tests.helpers.caching import ALIAS, OWN, kept_in
+from tests.helpers.caching import ALIAS, OWN, kept_in, patient
 
-__all__ = ["kept_in"]
+__all__ = ["kept_in", "patient"]
 
 DAY = 86_400.0
 

@@ -21,12 +21,12 @@ from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.operations import failed_jobs
 from django_jobqueue.operations.progress import MOST_STEPS, SALT, how_far
 from django_jobqueue.running.worker import Worker
-from tests.helpers.caching import TroubledCache, kept_in, troubled
+from tests.helpers.caching import TroubledCache, kept_in, patient, troubled
 from tests.helpers.fixtures import FLAKY
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 
-__all__ = ["kept_in", "troubled"]
+__all__ = ["kept_in", "patient", "troubled"]
 
 
 @pytest.fixture

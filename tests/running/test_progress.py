@@ -15,11 +15,11 @@ from django_jobqueue.operations.lookup import Progress
 from django_jobqueue.running.progress import Board
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
-from tests.helpers.caching import OWN, kept_in
+from tests.helpers.caching import OWN, kept_in, patient
 from tests.helpers.gates import Gate, Started
 from tests.helpers.waiting import wait_until
 
-__all__ = ["kept_in"]
+__all__ = ["kept_in", "patient"]
 
 pytestmark = pytest.mark.usefixtures("kept_in")
 

@@ -19,12 +19,12 @@ from django_jobqueue.running import progress
 from django_jobqueue.running.progress import Aside
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
-from tests.helpers.caching import ALIAS, SERVER, TroubledCache, kept_in, troubled
+from tests.helpers.caching import ALIAS, SERVER, TroubledCache, kept_in, patient, troubled
 from tests.helpers.gates import Gate, Started
 from tests.helpers.slow import reserved_until
 from tests.helpers.waiting import wait_until
 
-__all__ = ["kept_in", "troubled"]
+__all__ = ["kept_in", "patient", "troubled"]
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 Make = Callable[..., Worker]
@@ -250,7 +250,13 @@ def test_a_report_that_comes_after_the_reservation_was_lost_is_left_out(
 
 
 def test_the_cache_may_be_a_table_of_the_same_database(
-    settings: Any, transactional_db: None, make_worker: Make, start: Start, gate: Gate, register: Register
+    patient: None,
+    settings: Any,
+    transactional_db: None,
+    make_worker: Make,
+    start: Start,
+    gate: Gate,
+    register: Register,
 ) -> None:
     backend = {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "progress_cache"}
     settings.CACHES = {**settings.CACHES, ALIAS: backend}
