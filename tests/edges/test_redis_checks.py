@@ -16,6 +16,7 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 from redis.exceptions import NoPermissionError
 
 from django_jobqueue.drivers import Driver, connections
+from django_jobqueue.drivers.redis import setup
 from django_jobqueue.exceptions import InvalidConnection
 from lab.servers import Redis, free_port
 from tests.helpers.redis import entry, wipe
@@ -196,6 +197,14 @@ def test_a_server_that_tells_nothing_of_itself_is_no_crash_and_stops_workers(as_
     assert "W010" not in found(["default"])
     with pytest.raises(CommandError, match=r"must answer INFO, and does not: .*permission"):
         call_command("queue_work", connection=["fast"], stop_when_empty=True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_server_that_is_too_old_is_refused(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F92"""
+    monkeypatch.setattr(setup, "OLDEST", (1000, 0))
+    (problem,) = fast.problems()
+    assert "use 6.2 or newer, or Valkey" in problem
 
 
 @pytest.mark.django_db(transaction=True)
