@@ -7,8 +7,9 @@ each is logged with what is needed to repeat it, and then the error is raised. W
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
+from uuid import UUID
 from weakref import WeakKeyDictionary, WeakSet
 
 from django.db import connections, transaction
@@ -80,3 +81,12 @@ def push_after_commit(
     waiting = _Waiting(alias, connection, jobs, push, batch)
     _waiting.setdefault(connections[alias], WeakSet()).add(waiting)
     transaction.on_commit(waiting, using=alias)
+
+
+def waits_for_commit(ids: Collection[UUID]) -> bool:
+    """Whether a job or batch of these ids is dispatched after a commit that this thread has not made yet."""
+    return any(
+        (waiting.batch is not None and waiting.batch.id in ids) or any(job.id in ids for job in waiting.jobs)
+        for connection in connections.all(initialized_only=True)
+        for waiting in _waiting.get(connection, ())
+    )

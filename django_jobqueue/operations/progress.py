@@ -16,6 +16,7 @@ from uuid import UUID
 from django.core import signing
 from django.utils.translation import gettext
 
+from ..dispatching.after_commit import waits_for_commit
 from ..dispatching.batches import DispatchedBatch
 from ..dispatching.chains import DispatchedChain
 from ..dispatching.dispatch import Dispatched
@@ -90,6 +91,8 @@ def how_far(token: str) -> HowFar | None:
         ids = [UUID(text) for text in texts]
     except (signing.BadSignature, ValueError, TypeError):
         return None
+    if waits_for_commit(ids):
+        return HowFar("waiting")
     if kind == "batch":
         batch = get_batch(ids[0])
         return HowFar("processed", 100) if batch is None else _of_found_batch(batch)

@@ -15,10 +15,11 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 
 from redis.exceptions import ConnectionError
 
-from django_jobqueue import batch, chain, dispatch_many, get_batch
+from django_jobqueue import batch, chain, dispatch_many, get_batch, progress_token
 from django_jobqueue.dispatching import dispatch
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.exceptions import InvalidOption, InvalidPayload
+from django_jobqueue.operations.progress import HowFar, how_far
 from tests.drivers.contract import Clock
 from tests.helpers.redis import entry, wipe
 
@@ -73,6 +74,17 @@ def test_a_job_of_a_transaction_or_a_savepoint_that_rolls_back_never_was(redis: 
             dispatch_many([echo.s(1)])
             raise Failure
     assert [record.id for record in redis.peek("default", limit=9)] == [kept.id]
+
+
+@pytest.mark.parametrize("of", ["job", "batch", "chain"])
+def test_what_waits_for_the_commit_is_waiting_on_a_page_too(redis: Driver, echo: Any, of: str) -> None:
+    work = {"job": echo.using(), "batch": batch([echo.s()]), "chain": chain(echo.s(), echo.s())}[of]
+    with transaction.atomic():
+        token = progress_token(work.dispatch())
+        assert how_far(token) == HowFar("waiting")
+    found = how_far(token)
+    assert found is not None
+    assert found.state == "waiting"
 
 
 def test_a_dispatch_may_be_told_not_to_wait_for_the_commit(redis: Driver, echo: Any) -> None:
