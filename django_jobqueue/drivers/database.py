@@ -43,10 +43,8 @@ from ..jobs.records import (
     NewBatch,
     NewJob,
     Position,
-    ProgressRecord,
     QueueSize,
     Release,
-    Report,
     Rescued,
     Reservation,
     Reserved,
@@ -78,7 +76,7 @@ from .hints import Hints
 from .inserts import insert_statement
 from .ledger import Ledger
 from .listening import Listener, can_listen
-from .progress import ProgressRows
+from .progress_rows import ProgressRows, still_held
 from .results import Results
 from .slowness import slowdowns
 from .tables import missing_tables
@@ -401,6 +399,9 @@ class DatabaseDriver(DeadLetterDriver):
             return lost
 
         return repeating(self._database, move_on)
+
+    def still_held(self, reservations: Collection[tuple[UUID, UUID]]) -> set[tuple[UUID, UUID]]:
+        return repeating(self._database, lambda: still_held(self._database, reservations))
 
     def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
         def give() -> set[UUID]:
@@ -777,17 +778,6 @@ class DatabaseDriver(DeadLetterDriver):
 
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         return self.batches.prune(older_than, limit, now)
-
-    # Progress
-
-    def write_progress(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
-        self.progress.write(reports, now)
-
-    def get_progress(self, job_id: UUID) -> ProgressRecord | None:
-        return self.progress.get(job_id)
-
-    def prune_progress(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        return self.progress.prune(older_than, limit, now)
 
     def problems(self) -> list[str]:
         connection = connections[self._database]

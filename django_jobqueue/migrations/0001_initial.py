@@ -227,6 +227,10 @@ class Migration(migrations.Migration):
                 ("connection", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="connection")),
                 ("percent", models.SmallIntegerField(null=True, verbose_name="percent")),
                 ("stage", models.CharField(default="", max_length=200, verbose_name="stage")),
+                (
+                    "outcome",
+                    django_jobqueue.models.fields.ExactCharField(default="", max_length=10, verbose_name="outcome"),
+                ),
                 ("updated_at", django_jobqueue.models.fields.ClockField(verbose_name="reported")),
             ],
             options={

@@ -77,5 +77,5 @@ def deletes_of(driver: Driver, ages: Mapping[str, float | None]) -> dict[str, De
     if (batches := ages.get("BATCHES")) is not None:
         deletes["BATCHES"] = lambda limit: driver.prune_batches(older_than=batches, limit=limit)
     if (progress := ages.get("PROGRESS")) is not None:
-        deletes["PROGRESS"] = lambda limit: driver.prune_progress(older_than=progress, limit=limit)
+        deletes["PROGRESS"] = lambda limit: driver.progress.prune(older_than=progress, limit=limit)
     return deletes

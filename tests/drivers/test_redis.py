@@ -98,7 +98,8 @@ def walk_what_is_kept_beside(store: Store) -> None:
     store.push(new(), new(queue="other"), new("broken", queue="mail"))
     held = store.take_one()
     store.renew(held)
-    driver.write_progress([Report(held.id, held.token, 5, "begun")], now=now)
+    driver.still_held([(held.id, held.token)])
+    driver.progress.write([Report(held.id, held.token, 5, "begun")], now=now)
     result = NewResult(value="1", error="", started_at=now, finished_at=now, keep_for=5)
     store.settle(Complete(held, result=result))
     assert driver.get_result(held.id, now=now) is not None
@@ -106,7 +107,8 @@ def walk_what_is_kept_beside(store: Store) -> None:
     driver.client.hset(driver.keys.bodies, waits.id.hex, b"\xff")
     assert store.take("mail") == []
     store.clock.tick(5)
-    assert driver.prune_results(now=store.clock.now) == driver.prune_progress(older_than=5, now=store.clock.now) == 1
+    assert driver.prune_results(now=store.clock.now) == 1
+    assert driver.progress.prune(older_than=5, limit=5, now=store.clock.now) == 1
     store.rescue()
 
 

@@ -133,7 +133,7 @@ def a_batch(store: Driver, finished_at: datetime) -> UUID:
 
 def a_report(store: Driver, updated_at: datetime) -> UUID:
     report = Report(uuid4(), None, 40, "pushing")
-    store.write_progress([report], now=updated_at)
+    store.progress.write([report], now=updated_at)
     return report.id
 
 
@@ -156,7 +156,7 @@ def test_what_a_connection_keeps_is_deleted_when_it_is_old(store: Driver) -> Non
     kinds = {"workers": 0, "stats": 0, "batches": 1, "progress": 1, "results": 1, "minutes": 0}
     assert (ran.code, deleted) == (0, kinds)
     assert (store.get_batch(old_batch), store.get_batch(batch) is None) == (None, False)
-    assert (store.get_progress(old_report), store.get_progress(report) is None) == (None, False)
+    assert (store.progress.get(old_report), store.progress.get(report) is None) == (None, False)
     assert store.get_result(expired, now=ago(hours=2.5)) is None
     assert store.get_result(result) is not None
 
@@ -166,9 +166,9 @@ def test_a_flag_deletes_only_its_kind_of_what_a_connection_keeps(store: Driver) 
     report = a_report(store, ago(days=3))
     assert run("queue_prune", "--batches", "2d").lines == ["what=batches status=deleted count=1"]
     assert [store.get_batch(batch) is None for batch in batches] == [True, False]
-    assert store.get_progress(report) is not None
+    assert store.progress.get(report) is not None
     assert run("queue_prune", "--progress", "2d").lines == ["what=progress status=deleted count=1"]
-    assert store.get_progress(report) is None
+    assert store.progress.get(report) is None
 
 
 def test_a_worker_deletes_by_the_settings_what_its_connections_keep(store: Driver, settings: Any) -> None:
@@ -177,7 +177,7 @@ def test_a_worker_deletes_by_the_settings_what_its_connections_keep(store: Drive
     report = a_report(store, ago(days=3))
     Loop(WorkerOptions.from_settings(stop_when_empty=True), drivers=[store]).run()
     assert [store.get_batch(batch) is None for batch in batches] == [True, False]
-    assert store.get_progress(report) is not None
+    assert store.progress.get(report) is not None
 
 
 @pytest.mark.parametrize("what", ["batches", "progress"])

@@ -661,7 +661,7 @@ def test_a_batch_in_a_chain_that_a_crash_kept_from_its_jobs_is_spread_out_by_ano
     """The batch is stored, and of its jobs the first one."""
     chain(batch([work.s(1), work.s(2), work.s(3)]), work.s(4)).dispatch()
 
-    def store_first(prepared: Iterable[Any]) -> None:
+    def store_first(prepared: Iterable[Any], *more: Any) -> None:
         store_many([next(iter(prepared))])
         raise OSError("gone")
 

@@ -30,6 +30,7 @@ NAMES = (
     "claim",
     "clear",
     "get",
+    "held",
     "hold",
     "peek",
     "progress",
