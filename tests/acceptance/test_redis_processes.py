@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +20,7 @@ from django_jobqueue.drivers import Driver, connections
 from lab.servers import Redis
 from tests.helpers.marks import Marks
 from tests.helpers.processes import Process, Processes, database_settings
+from tests.helpers.proxies import Proxy, proxy
 from tests.helpers.redis import wipe
 from tests.helpers.servers import private_redis, running
 from tests.helpers.waiting import wait_until
@@ -31,6 +32,7 @@ pytestmark = [
     pytest.mark.xdist_group("private server"),
 ]
 
+SOCKET_TIMEOUT = 2
 ENTRY = {"DRIVER": "redis", "CACHE": "private", "PREFIX": "shop:", "DATABASE": "default"}
 
 
@@ -66,6 +68,17 @@ def wait_for_runs(marks: Marks, count: int) -> None:
 
 def wait_for_line(worker: Process, text: str) -> None:
     wait_until(lambda: text in worker.output, lambda: f"the log says {text!r}:\n{worker.output}")
+
+
+@pytest.fixture
+def network(processes: Processes, module_server: Redis) -> Iterator[Proxy]:
+    """What lies between the workers and the server, which knows them by a password."""
+    module_server.execute("ACL SETUSER worker reset on >s3cret ~* &* +@all")
+    with proxy("127.0.0.1", module_server.port, b"{shop:}") as network:
+        location = f"redis://worker:s3cret@127.0.0.1:{network.port}/0"
+        options = {"SOCKET_TIMEOUT": SOCKET_TIMEOUT, "SOCKET_CONNECT_TIMEOUT": 5}
+        processes.settings["CACHES"] |= {"private": module_server.settings(LOCATION=location, OPTIONS=options)}
+        yield network
 
 
 def test_a_worker_runs_what_is_on_redis_and_stops_when_it_is_told(processes: Processes, driver: Driver) -> None:
@@ -118,14 +131,57 @@ def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
 ) -> None:
     (worker,) = processes.workers(1)
     ids = dispatch_many(mark.using(delay=1).s(number) for number in range(200))
+    files = len(worker.open_files())
     module_server.kill()
     wait_for_line(worker, "is not reachable")
     module_server.start()
     driver.close()
     wait_for_runs(processes.marks, len(ids))
     wait_for_line(worker, "is back")
+    assert len(worker.open_files()) <= files + 2
     assert worker.stop() == 0
-    assert len(re.findall("is not reachable", worker.output)) == 1
+    assert len(worker.complaints) == 2
+
+
+def test_a_stop_waits_for_a_silent_server_no_longer_than_its_timeout(
+    processes: Processes, driver: Any, network: Proxy
+) -> None:
+    """F31: nothing is closed, and nothing answers."""
+    (worker,) = processes.workers(1)
+    mark.dispatch("before")
+    wait_for_runs(processes.marks, 1)
+    wait_until(lambda: driver.queues() == [], "no job is left")
+    network.silence()
+    began = time.monotonic()
+    assert worker.stop() == 0
+    assert time.monotonic() - began < SOCKET_TIMEOUT + 10
+
+
+def test_a_worker_whose_server_falls_silent_goes_on_with_the_one_that_takes_over(
+    processes: Processes, driver: Any, network: Proxy
+) -> None:
+    """F30, F31"""
+    (worker,) = processes.workers(1)
+    mark.dispatch("before")
+    wait_for_runs(processes.marks, 1)
+    wait_until(lambda: driver.queues() == [], "no job is left")
+    files, used, began = len(worker.open_files()), worker.cpu_seconds(), time.monotonic()
+    network.silence()
+    ids = dispatch_many(mark.s(number) for number in range(100))
+    wait_for_line(worker, "is not reachable")
+    network.take_over()
+    wait_for_line(worker, "is back")
+    used = worker.cpu_seconds() - used
+    took = time.monotonic() - began
+    wait_for_runs(processes.marks, len(ids) + 1)
+    wait_until(lambda: driver.queues() == [], "no job is left")
+    lost, back = worker.complaints
+    assert lost.startswith("ERROR store 'default' is not reachable: ")
+    assert back.startswith("WARNING store 'default' is back after ")
+    assert "s3cret" not in worker.output
+    assert used < took / 2
+    assert len(worker.open_files()) <= files + 2
+    assert worker.stop() == 0
 
 
 def test_connections_that_are_ended_cost_a_job_in_hand_nothing(
