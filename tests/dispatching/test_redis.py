@@ -87,6 +87,20 @@ def test_what_waits_for_the_commit_is_waiting_on_a_page_too(redis: Driver, echo:
     assert found.state == "waiting"
 
 
+def test_many_calls_keep_their_options_until_the_commit(redis: Driver, echo: Any) -> None:
+    """F10"""
+    with suppress(Failure), transaction.atomic():
+        dispatch_many(echo.using(delay=60, queue="mail").s(number) for number in range(3))
+        raise Failure
+    assert redis.queues() == []
+    with transaction.atomic():
+        ids = dispatch_many(echo.using(delay=60, queue="mail").s(number) for number in range(3))
+    found = [redis.get(job_id) for job_id in ids]
+    assert {(record.queue, record.state) for record in found if record} == {("mail", "scheduled")}
+    delays = [(record.available_at - record.created_at).total_seconds() for record in found if record]
+    assert delays == [60] * 3
+
+
 def test_a_dispatch_may_be_told_not_to_wait_for_the_commit(redis: Driver, echo: Any) -> None:
     at_once = echo.using(after_commit=False)
     with suppress(Failure), transaction.atomic():

@@ -31,6 +31,7 @@ from django_jobqueue.models import FailedJob, Job
 from django_jobqueue.running import notes
 from django_jobqueue.running.options import WorkerOptions
 from tests.edges.commands import Terminal, fail, leave, run, succeed
+from tests.helpers.redis import entry, wipe
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -582,6 +583,24 @@ def test_nothing_is_left_behind(workers: int) -> None:
         assert run("queue_work", "--once").code == 0
         assert work(workers=workers).code == 0
     assert surroundings() == before
+
+
+@pytest.mark.redis
+def test_nothing_is_left_behind_where_the_queues_are_on_redis(settings: Any) -> None:
+    """F90: no thread that listens, either."""
+    pytest.importorskip("django_redis", reason="django-redis is not installed")
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": entry()}}
+    driver = connections["default"]
+    try:
+        before = surroundings()
+        for _ in range(3):
+            dispatch(succeed)
+            assert run("queue_work", "--once").code == 0
+            assert work(workers=2).code == 0
+        assert driver.queues() == []
+        assert surroundings() == before
+    finally:
+        wipe(driver)
 
 
 def test_it_works_from_a_thread_which_has_no_signal_handlers() -> None:
