@@ -690,6 +690,18 @@ def test_bytes_among_the_ready_ones_do_not_keep_anybody_from_counting(store: Sto
     assert driver.sizes(now=store.clock.after(7))["default"].oldest == 7
 
 
+def test_a_number_of_jobs_that_is_none_keeps_nobody_from_storing_and_ending_them(
+    store: Store, driver: RedisDriver
+) -> None:
+    store.push(new(), new())
+    driver.client.hset(driver.keys.queues, "default", "no number")
+    store.push(new())
+    assert driver.sizes(now=store.clock.now)["default"].ready == 3
+    driver.client.hset(driver.keys.queues, "default", "no number")
+    assert len(store.settle(*map(Complete, store.take()))) == 3
+    assert driver.queues() == []
+
+
 def test_a_chain_whose_next_step_is_no_job_ends_and_is_no_outage(store: Store, driver: RedisDriver) -> None:
     """What redis-py refuses to send would look like a server that is out of reach, for ever."""
     step = {"id": HEX.decode(), "connection": driver.alias, "name": "next", "queue": None, "payload": "", "format": 1}

@@ -93,8 +93,15 @@ local function held(id, token)
   return nil
 end
 
+-- Of a queue whose number is none there are at most as many jobs as in all: one that is looked at in vain costs little,
+-- and one that is not listed may have jobs that nobody runs.
 local function count(queue, change)
-  if redis.call('HINCRBY', QUEUES, queue, change) <= 0 then redis.call('HDEL', QUEUES, queue) end
+  local number = redis.pcall('HINCRBY', QUEUES, queue, change)
+  if type(number) ~= 'number' then
+    number = redis.call('HLEN', JOBS)
+    redis.call('HSET', QUEUES, queue, number)
+  end
+  if number <= 0 then redis.call('HDEL', QUEUES, queue) end
 end
 
 -- A batch is a field of BATCHES, version 1: how many members it was given, and the moments of its creation, its end and
