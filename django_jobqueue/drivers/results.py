@@ -10,9 +10,9 @@ from uuid import UUID
 from django.db import connections
 from django.db.models import QuerySet
 
-from ..jobs.records import AttemptHistory, NewResult, Reservation, ResultRecord
+from ..jobs.records import CANCELLED, AttemptHistory, NewResult, Reservation, ResultRecord
 from ..jobs.times import microseconds
-from ..models import Result
+from ..models import Job, Result
 from ..models.fields import store_clock
 from .pruning import delete_first
 
@@ -33,7 +33,13 @@ class Results:
 
     def add(self, ended: Sequence[tuple[Reservation, NewResult, str]], now: datetime | None) -> None:
         """Keep what jobs returned, each with the stored history of its errors; in the caller's transaction."""
-        rows = [self._row(*item, now) for item in ended]
+        self._store([self._row(*item, now) for item in ended])
+
+    def add_cancelled(self, jobs: Sequence[tuple[Job, float]], now: datetime | None) -> None:
+        """Keep that jobs were cancelled, each for so many seconds; in the caller's transaction."""
+        self._store([self._cancelled(job, keep_for, now) for job, keep_for in jobs])
+
+    def _store(self, rows: list[Result]) -> None:
         targets = connections[self.database].features.supports_update_conflicts_with_target
         Result.objects.using(self.database).bulk_create(
             rows,
@@ -66,6 +72,30 @@ class Results:
             masked=held.masked,
         )
 
+    def _cancelled(self, job: Job, keep_for: float, now: datetime | None) -> Result:
+        moment: Any = store_clock(now)
+        expires_at: Any = store_clock(now, microseconds(keep_for))
+        return Result(
+            job_id=job.id,
+            connection=self.connection,
+            queue=job.queue,
+            name=job.name,
+            state=CANCELLED,
+            value="",
+            attempts=job.attempts,
+            max_attempts=job.max_attempts,
+            created_at=job.created_at,
+            finished_at=moment,
+            expires_at=expires_at,
+            errors=job.errors,
+            metadata=job.metadata,
+            worker="",
+            payload=job.payload,
+            format=job.format,
+            rank=job.rank,
+            masked=job.masked,
+        )
+
     def get(self, job_id: UUID, now: datetime | None) -> ResultRecord | None:
         row = self._rows.filter(job_id=job_id, expires_at__gt=store_clock(now)).first()
         if row is None:
@@ -89,6 +119,7 @@ class Results:
             format=row.format,
             priority=-row.rank,
             masked=row.masked,
+            state=row.state,
         )
 
     def prune(self, limit: int, now: datetime | None) -> int:

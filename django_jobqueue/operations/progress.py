@@ -20,7 +20,7 @@ from ..dispatching.chains import DispatchedChain
 from ..dispatching.dispatch import Dispatched
 from ..drivers import connections
 from ..exceptions import InvalidOption
-from ..jobs.records import FAILED, PROCESSED, RESERVED
+from ..jobs.records import CANCELLED, FAILED, PROCESSED, RESERVED
 from .batches import FoundBatch, get_batch
 from .lookup import FoundJob, get_job
 
@@ -103,6 +103,8 @@ def _of_job(job_id: UUID) -> HowFar:
         return HowFar("processed", 100, stage)
     if job.state == FAILED:
         return HowFar("failed", percent, stage)
+    if job.state == CANCELLED:
+        return HowFar("cancelled", percent, stage)
     return HowFar("running" if job.state == RESERVED else "waiting", percent, stage)
 
 
