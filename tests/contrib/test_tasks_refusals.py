@@ -62,6 +62,8 @@ def test_a_refusal_names_the_argument(board: Any) -> None:
         board.add.enqueue(1, [{"a": float("nan")}])
     with pytest.raises(InvalidPayload, match=r"^argument 2: bytes"):
         board.echo.enqueue(1, b"x")
+    with pytest.raises(InvalidPayload, match=r"^argument 1: Object of type datetime is not JSON serializable"):
+        board.echo.enqueue(datetime(2026, 1, 1, tzinfo=UTC))
 
 
 class Colour(enum.StrEnum):
