@@ -12,8 +12,8 @@ from .ends import Argument
 from .form import write_cancelled
 from .store import RedisStore
 
-# Of one call; each may have a payload of a megabyte.
-KEPT_PER_CALL = 20
+# Of one call, so that none keeps others waiting for long; what is kept may have a payload of a megabyte.
+PER_CALL, KEPT_PER_CALL = 1000, 20
 
 
 class Waiting(NamedTuple):
@@ -35,11 +35,12 @@ def pages(
 ) -> Iterator[list[tuple[Waiting, Argument, Argument]]]:
     """The jobs with these arguments, few at a time of those that are kept."""
     names = {job.name: keep_for(job.name.decode()) for job in found}
-    plain = [job for job in found if not names[job.name]]
-    if plain:
-        yield [(job, "", "") for job in plain]
-    others = [job for job in found if names[job.name]]
-    for start in range(0, len(others), KEPT_PER_CALL):
-        page = others[start : start + KEPT_PER_CALL]
+    for page in _paged([job for job in found if not names[job.name]], PER_CALL):
+        yield [(job, "", "") for job in page]
+    for page in _paged([job for job in found if names[job.name]], KEPT_PER_CALL):
         records = store.waiting([job.id for job in page])
         yield [(job, *(kept(records[job.id], keep_for) if job.id in records else ("", ""))) for job in page]
+
+
+def _paged(jobs: list[Waiting], size: int) -> Iterator[list[Waiting]]:
+    return (jobs[start : start + size] for start in range(0, len(jobs), size))
