@@ -69,13 +69,18 @@ class Registry:
     def keep_result(self, name: str) -> float | None:
         """For how many seconds a job of this name keeps its result; None where it does not say so itself.
 
-        Imports nothing, and needs no function: it is asked inside of transactions, of jobs that will not run.
+        Imports no handler, and needs none: it is asked inside of transactions, of jobs that will not run. Nothing that
+        is wrong with a resolver's settings keeps anybody from cancelling.
         """
         definition = self._definitions.get(name)
         if definition is not None:
             return definition.keep_result
-        answers = (resolver.keep_result(name) for resolver in self._resolvers)
-        return next((answer for answer in answers if answer is not None), None)
+        for resolver in self._resolvers:
+            with suppress(Exception):
+                answer = resolver.keep_result(name)
+                if answer is not None:
+                    return answer
+        return None
 
     def _resolve(self, name: str) -> Definition | None:
         for resolver in self._resolvers:

@@ -70,7 +70,7 @@ class FoundJob:
     def cancel(self) -> bool:
         """Remove the job from its queue; False when it is running, or gone.
 
-        Of one that keeps its result it is kept as long that it was cancelled.
+        One that keeps its result is found as "cancelled" for as long.
         """
         return cancel(self.id, connection=self.connection)
 

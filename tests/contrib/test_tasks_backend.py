@@ -438,6 +438,15 @@ def test_a_task_without_its_function_that_was_cancelled_has_failed(board: Any, m
     assert tasks.default_task_backend.get_result(result.id).status == Status.FAILED
 
 
+def test_options_that_are_wrong_keep_nobody_from_cancelling(board: Any, use: Any) -> None:
+    result = board.add.enqueue(1)
+    use(MAX_ATTEMPTS=0)
+    assert cancel(UUID(result.id), connection="default")
+    job = get_job(result.id)
+    assert job is not None
+    assert job.state == "cancelled"
+
+
 def test_a_cancelled_task_is_kept_as_long_as_a_result(board: Any, use: Any, memory: Driver, clock: Clock) -> None:
     use(KEEP_RESULTS=600)
     result = board.add.enqueue(1)

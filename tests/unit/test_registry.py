@@ -379,6 +379,7 @@ def test_what_a_resolver_knows_of_its_jobs_is_asked_without_finding_any(registry
     registry.register(define(handlers.send, {"name": "own", "keep_result": 5}))
     registry.register(define(handlers.other, {"name": "silent"}))
     registry.add_resolver(resolver(resolve, {}, ["a"]))
+    registry.add_resolver(Resolver(resolve, resolve, list))  # type: ignore[arg-type]
     registry.add_resolver(resolver(resolve, {"resolved": 7.0, "own": 8.0}, ["b", "c"]))
     assert [registry.keep_result(name) for name in ("own", "silent", "resolved", "none")] == [5, None, 7, None]
     assert registry.sources() == ["a", "b", "c"]

@@ -28,7 +28,7 @@ def keep_result(name: str) -> float | None:
     if place is None:
         return None
     backend: Any = task_backends[place.alias]
-    keep: float = backend.checked_options.keep_results
+    keep: float = backend.keep_results
     return keep
 
 

@@ -7,7 +7,7 @@ arguments; there ``OPTIONS`` says it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
@@ -42,5 +42,12 @@ class JobQueueTask(AnyTask):
             raise InvalidTask(f"@task on {getattr(self.func, '__qualname__', self.func)!r}: {error}") from None
         run_after: Any = self.run_after
         if isinstance(run_after, timedelta):
-            object.__setattr__(self, "run_after", timezone.now() + run_after)
+            object.__setattr__(self, "run_after", _moment_in(run_after))
         Task.__post_init__(self)  # no super(), which a class with slots, being made twice, does not find
+
+
+def _moment_in(delay: timedelta) -> datetime:
+    try:
+        return timezone.now() + delay
+    except OverflowError:
+        raise InvalidTask(f"run_after={delay!r} from now on is no date.") from None
