@@ -86,8 +86,6 @@ from .slowness import slowdowns
 from .tables import missing_tables
 from .transactions import is_conflict, opening_statements, own_look, own_transaction, repeating
 
-# Of jobs that are cancelled and kept: each may have a payload of a megabyte, and MariaDB takes 16 in one statement.
-KEPT_AT_ONCE = 8
 RESERVE_INDEX = "jobqueue_job_reserve"
 
 _RESERVE_COLUMNS = (
@@ -659,7 +657,7 @@ class DatabaseDriver(DeadLetterDriver):
                 if job.flow is not None:
                     self.batches.mark([job.id], CANCELLED)
                 if seconds := keep_for(job.name):
-                    self.results.add_cancelled([(job, seconds)], now)
+                    self.results.add_cancelled([job.id], seconds, now)
                 self._jobs.filter(id=job.id).delete()
                 return self._job_record(job)
 
@@ -677,11 +675,14 @@ class DatabaseDriver(DeadLetterDriver):
     def _call_off(self, waiting: QuerySet[Job], limit: int, keep_for: KeepFor, now: datetime | None) -> int:
         """Remove jobs that are not reserved, as cancelled; return how many."""
         rows = list(self._locking(waiting).values_list("id", "name")[:limit])
-        ids, kept = [job_id for job_id, _ in rows], [job_id for job_id, name in rows if keep_for(name)]
+        ids = [job_id for job_id, _name in rows]
         self.batches.mark(ids, CANCELLED)
-        for start in range(0, len(kept), KEPT_AT_ONCE):
-            page = self._jobs.filter(id__in=kept[start : start + KEPT_AT_ONCE])
-            self.results.add_cancelled([(job, keep_for(job.name)) for job in page], now)
+        kept: dict[float, list[UUID]] = {}
+        for job_id, name in rows:
+            kept.setdefault(keep_for(name), []).append(job_id)
+        for seconds, some in kept.items():
+            if seconds:
+                self.results.add_cancelled(some, seconds, now)
         return self._jobs.filter(id__in=ids).delete()[0]
 
     def get(self, job_id: UUID) -> JobRecord | None:
