@@ -65,8 +65,10 @@ from .base import (
     RESCUE_LIMIT,
     STAGE_LIMIT,
     SWEEP_LIMIT,
+    KeepFor,
     Waiter,
     is_ready_at_once,
+    keep_nothing,
     ready_queues,
 )
 from .batches import Batches
@@ -647,27 +649,44 @@ class DatabaseDriver(DeadLetterDriver):
 
     # What people do
 
-    def cancel(self, job_id: UUID) -> JobRecord | None:
+    def cancel(
+        self, job_id: UUID, *, keep_for: KeepFor = keep_nothing, now: datetime | None = None
+    ) -> JobRecord | None:
         def remove() -> JobRecord | None:
             with own_transaction(self._database):
                 job = self._locking(self._jobs.filter(id=job_id).exclude(state=RESERVED)).first()
                 if job is None:
                     return None
-                self._jobs.filter(id=job.id).delete()
                 if job.flow is not None:
                     self.batches.mark([job.id], CANCELLED)
+                if seconds := keep_for(job.name):
+                    self.results.add_cancelled([job.id], seconds, now)
+                self._jobs.filter(id=job.id).delete()
                 return self._job_record(job)
 
         return repeating(self._database, remove)
 
-    def clear(self, queue: str, *, limit: int) -> int:
+    def clear(self, queue: str, *, limit: int, keep_for: KeepFor = keep_nothing, now: datetime | None = None) -> int:
+        waiting = self._jobs.filter(queue=queue).exclude(state=RESERVED).order_by("id")
+
         def remove() -> int:
             with own_transaction(self._database):
-                ids = self._locked_ids(self._jobs.filter(queue=queue).exclude(state=RESERVED).order_by("id"), limit)
-                self.batches.mark(ids, CANCELLED)
-                return self._jobs.filter(id__in=ids).delete()[0]
+                return self._call_off(waiting, limit, keep_for, now)
 
         return repeating(self._database, remove)
+
+    def _call_off(self, waiting: QuerySet[Job], limit: int, keep_for: KeepFor, now: datetime | None) -> int:
+        """Remove jobs that are not reserved, as cancelled; return how many."""
+        rows = list(self._locking(waiting).values_list("id", "name")[:limit])
+        ids = [job_id for job_id, _name in rows]
+        self.batches.mark(ids, CANCELLED)
+        kept: dict[float, list[UUID]] = {}
+        for job_id, name in rows:
+            kept.setdefault(keep_for(name), []).append(job_id)
+        for seconds, some in kept.items():
+            if seconds:
+                self.results.add_cancelled(some, seconds, now)
+        return self._jobs.filter(id__in=ids).delete()[0]
 
     def get(self, job_id: UUID) -> JobRecord | None:
         job = self._jobs.filter(id=job_id).first()
@@ -746,7 +765,9 @@ class DatabaseDriver(DeadLetterDriver):
             self._tell({job.queue for job in closed.then if is_ready_at_once(job)})
         return closed
 
-    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+    def sweep_batches(
+        self, *, limit: int = SWEEP_LIMIT, keep_for: KeepFor = keep_nothing, now: datetime | None = None
+    ) -> list[ClosedBatch]:
         def cancelled() -> list[UUID]:
             with own_look(self._database):
                 return self.batches.cancelled_and_open(limit)
@@ -756,23 +777,28 @@ class DatabaseDriver(DeadLetterDriver):
                 return self.batches.over(limit)
 
         for batch_id in repeating(self._database, cancelled):
-            self.cancel_batch(batch_id, now=now)
+            self.cancel_batch(batch_id, keep_for=keep_for, now=now)
         closed = [self.close_batch(batch_id, now=now) for batch_id in repeating(self._database, over)]
         return [batch for batch in closed if batch is not None]
 
     def get_batch(self, batch_id: UUID) -> BatchRecord | None:
         return self.batches.get(batch_id)
 
-    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+    def cancel_batch(
+        self,
+        batch_id: UUID,
+        *,
+        limit: int = CANCEL_LIMIT,
+        keep_for: KeepFor = keep_nothing,
+        now: datetime | None = None,
+    ) -> int:
         members = self.batches.pending(batch_id).values("job_id")
         waiting = self._jobs.filter(id__in=members).exclude(state=RESERVED).order_by("id")
 
         def remove() -> int:
             with own_transaction(self._database):
                 self.batches.note_cancelled(batch_id, now)
-                ids = self._locked_ids(waiting, limit)
-                self.batches.mark(ids, CANCELLED)
-                return self._jobs.filter(id__in=ids).delete()[0]
+                return self._call_off(waiting, limit, keep_for, now)
 
         return repeating(self._database, remove)
 

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from ...jobs.flows import batch_of
 from ...jobs.records import (
+    CANCELLED,
     AttemptHistory,
     AttemptRecord,
     JobRecord,
@@ -35,7 +36,6 @@ _COMMON = (
     *("batches", "members", "awaited", "over", "cancelled", "ended", "progress", "reported"),
 )
 _NUMBERS = 17
-_RESULT_MOMENTS = ("created_at", "started_at", "finished_at")
 
 
 class Unreadable(Exception):
@@ -230,6 +230,29 @@ def write_result(held: Reservation, result: NewResult) -> str:
     )
 
 
+def write_cancelled(job: JobRecord) -> str:
+    """The result of a job that is cancelled, open at its end: the script adds the attempts and the moment."""
+    return json.dumps(
+        {
+            "version": VERSION,
+            "state": CANCELLED,
+            "queue": job.queue,
+            "name": job.name,
+            "value": "",
+            "error": "",
+            "max_attempts": job.max_attempts,
+            "created_at": to_microseconds(job.created_at),
+            "started_at": None,
+            "metadata": job.metadata,
+            "worker": "",
+            "payload": job.payload,
+            "format": job.format,
+            "priority": job.priority,
+            "masked": job.masked,
+        }
+    )[:-1]
+
+
 def result_record(job_id: UUID, text: bytes, connection: str) -> ResultRecord:
     """Raises Unreadable."""
     line, _, errors = text.partition(b"\n")
@@ -237,9 +260,8 @@ def result_record(job_id: UUID, text: bytes, connection: str) -> ResultRecord:
         body = json.loads(line)
         if body.pop("version") != VERSION:
             raise Unreadable(text)
-        moments: Any = {
-            field: from_microseconds(body.pop(field)) for field in ("created_at", "started_at", "finished_at")
-        }
+        moments: Any = {field: from_microseconds(body.pop(field)) for field in ("created_at", "finished_at")}
+        moments["started_at"] = _moment(body.pop("started_at"))
         return ResultRecord(id=job_id, connection=connection, errors=read_errors(errors), **body, **moments)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreadable(text) from error

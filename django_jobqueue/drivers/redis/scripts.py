@@ -29,6 +29,7 @@ NAMES = (
     "cancel",
     "claim",
     "clear",
+    "clear_remove",
     "get",
     "held",
     "hold",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID
 
@@ -52,6 +53,15 @@ class RedisStore:
         By a script: a transaction is refused by a server that is full.
         """
         found: list[bytes] = self.run("get", [], [job_id.hex])
+        return found
+
+    def waiting(self, job_ids: Sequence[bytes]) -> dict[bytes, JobRecord]:
+        """Jobs by their ids, without their errors, and without what cannot be read."""
+        found = {}
+        texts, bodies = (self.client.hmget(key, list(job_ids)) for key in (self.keys.jobs, self.keys.bodies))
+        for job_id, *parts in zip(job_ids, texts, bodies, strict=True):
+            with suppress(Unreadable):
+                found[job_id] = job_record(job_id, [*parts, b""], self._alias)
         return found
 
     def records(self, script: str, queue: str, limit: int) -> list[JobRecord]:
