@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import connection
 
 from django_jobqueue import PREVIOUS, batch, chain, get_batch
 from django_jobqueue.drivers import connections
@@ -90,11 +91,34 @@ def test_with_killed_workers_every_step_runs_in_order_and_every_callback_is_call
     assert not BatchMember.objects.exists()
 
 
+def test_flows_end_where_every_transaction_is_serializable(processes: Processes, marks: Marks) -> None:
+    """F77"""
+    if connection.vendor != "sqlite":  # which has no other level
+        level = 4 if connection.vendor == "postgresql" else "serializable"
+        processes.databases["default"]["OPTIONS"]["isolation_level"] = level
+    for number in range(CHAINS):
+        chain(*(mark.s(f"c{number}.{step}") for step in range(STEPS))).dispatch()
+    made = [batch(mark.s(f"b{number}.{member}") for member in range(MEMBERS)) for number in range(BATCHES)]
+    batches = [each.then(mark.s("then")).finally_(mark.s("finally")).dispatch().id for each in made]
+    worker = processes.worker("--workers", "3")
+    wait_until(lambda: is_over(batches), lambda: f"all has ended:\n{worker.output}", seconds=GENEROUS)
+    assert worker.stop() == 0
+    assert len({run.job_id for run in marks.read("ran")}) == CHAINS * STEPS + BATCHES * (MEMBERS + 2)
+    assert {name: len({run.job_id for run in marks.read("ran", name)}) for name in ("then", "finally")} == {
+        "then": BATCHES,
+        "finally": BATCHES,
+    }
+    for number in range(CHAINS):
+        begun = [marks.read("ran", f"c{number}.{step}")[0].at for step in range(STEPS)]
+        assert begun == sorted(begun)
+    assert not FailedJob.objects.exists()
+
+
 @pytest.fixture(params=[DATABASE, REDIS])
 def on_each_store(request: pytest.FixtureRequest, processes: Processes, settings: Any) -> Iterator[Processes]:
     """The processes, and this one, with one connection, which keeps batches."""
-    connection = entry() if request.param == "redis" else {"DRIVER": request.param}
-    settings.JOBQUEUE = {"CONNECTIONS": {"default": connection}}
+    configured = entry() if request.param == "redis" else {"DRIVER": request.param}
+    settings.JOBQUEUE = {"CONNECTIONS": {"default": configured}}
     processes.settings["JOBQUEUE"] |= {**settings.JOBQUEUE, "RETRY_AFTER": 1}
     yield processes
     processes.end_all()
