@@ -1,15 +1,16 @@
 """The keeper: one thread for each loop, for what must happen while a handler runs.
 
 It hands back the unstarted when the job in hand outlasts a slice, flushes what has finished, renews reservations,
-stores what a handler says of its progress, tells a handler that its time is over, and, when the grace time ends,
-releases the job in hand. It has a database connection of its own, opened only when there is such a thing to do.
+stores what a handler says of its progress, tells a handler that its time is over, takes in what its loop would hear if
+it waited, and, when the grace time ends, releases the job in hand. It has a database connection of its own, opened only
+when there is such a thing to do.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from threading import Thread
@@ -33,6 +34,8 @@ logger = logging.getLogger("django_jobqueue")
 RENEWALS_PER_RESERVATION = 3
 # After what failed, until the next look.
 TRY_AGAIN_SECONDS = 1.0
+# News that nobody takes heaps up in the server, which in the end cuts off whoever does not.
+DRAIN_SECONDS = 1.0
 
 
 class Keeper:
@@ -46,6 +49,7 @@ class Keeper:
         options: WorkerOptions,
         limit: Limit,
         on_abandoned: Callable[[], None],
+        drivers: Sequence[Driver] = (),
     ) -> None:
         self._hand = hand
         self._desk = desk
@@ -53,6 +57,7 @@ class Keeper:
         self._options = options
         self._limit = limit
         self._on_abandoned = on_abandoned
+        self._drivers = drivers
         self._waiter = stopping.waiter()
         desk.board.wake = self._waiter.wake
         self._thread: Thread | None = None
@@ -118,6 +123,8 @@ class Keeper:
             due.append(slice_left)  # a job that begins after this look may have little time
         elif self._hand.has_unstarted or self._desk.held():
             due.append(SLICE_SECONDS)
+        elif self._drain():
+            due.append(DRAIN_SECONDS)
         due += [seconds for seconds in (self._limit.look(), self._look_at_board(running)) if seconds is not None]
         if self._stopping.requested and running is not None:
             due.append(self._grace_left(now))
@@ -150,6 +157,13 @@ class Keeper:
             # The loop says so, and tries again; what is due stays on the desk.
             with suppress(*driver.outages):
                 self._desk.flush(driver.alias)
+
+    def _drain(self) -> bool:
+        """The loop does not wait; return whether there is something to hear."""
+        ears = [driver.ear for driver in self._drivers if driver.ear is not None]
+        for ear in ears:
+            ear.drain()
+        return bool(ears)
 
     def _renew(self) -> None:
         """Of each store on its own: one that is out of reach costs no other its reservations."""

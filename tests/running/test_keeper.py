@@ -17,7 +17,7 @@ from tests.helpers.listening import Heard
 from tests.helpers.notes import state
 from tests.helpers.simulation import Simulation
 from tests.helpers.slow import BATCHES, reserved_until, work
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import DEADLINE, wait_until
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 Make = Callable[..., Worker]
@@ -63,6 +63,26 @@ def test_a_single_job_keeps_its_place_in_hand_however_long_it_takes(
     worker._keeper._waiter.wake()
     wait_until(lambda: worker._keeper._waiter._wakes.empty(), "the keeper looks")
     assert state(job_id) == ("reserved", 1)
+
+
+def test_news_does_not_heap_up_in_the_server_while_a_job_runs(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any]
+) -> None:
+    class Ear:
+        drained = threading.Event()
+
+        def begin(self) -> None: ...
+        def hear(self) -> None: ...
+        def end(self) -> None: ...
+
+        def drain(self) -> None:
+            self.drained.set()
+
+    driver.ear = Ear()
+    work("slow")
+    start(make_worker())
+    gate.wait_until_entered()
+    assert Ear.drained.wait(DEADLINE)
 
 
 # Renewing

@@ -58,8 +58,8 @@ class Keys:
         return f"{self._tag}answered:{worker}"
 
     def of(self, queues: Iterable[str]) -> list[str]:
-        """KEYS of a script that may touch these queues, the first of which has place 1."""
-        found = list(self.common)
+        """KEYS behind the common ones for a script that may touch these queues, the first of which has place 1."""
+        found = []
         for queue in queues:
             found += [f"{self._tag}ready:{queue}", f"{self._tag}scheduled:{queue}"]
         return found

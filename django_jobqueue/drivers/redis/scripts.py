@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from redis import Redis
 from redis.exceptions import NoScriptError
+
+from .ends import Argument
+from .wire import Wire
 
 _FOLDER = files(__package__) / "lua"
 _PRELUDE = (_FOLDER / "prelude.lua").read_text()
@@ -50,11 +52,11 @@ class Script:
         self.text = f"{_PRELUDE}\n{(_FOLDER / f'{name}.lua').read_text()}"
         self._digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()  # as Redis names scripts
 
-    def run(self, client: Redis, keys: Sequence[str], arguments: Sequence[str | int | float]) -> Any:
+    def run(self, wire: Wire, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         try:
-            return client.evalsha(self._digest, len(keys), *keys, *arguments)
+            return wire.call(self._digest, keys, arguments)
         except NoScriptError:  # a restart, a fail-over, SCRIPT FLUSH
-            return client.eval(self.text, len(keys), *keys, *arguments)
+            return wire.teach(self.text, keys, arguments)
 
 
 SCRIPTS = {name: Script(name) for name in NAMES}
