@@ -34,6 +34,9 @@ logger = logging.getLogger("django_jobqueue")
 RENEWALS_PER_RESERVATION = 3
 # After what failed, until the next look.
 TRY_AGAIN_SECONDS = 1.0
+# After a batch it goes on looking, once a slice, for so long: to be woken by the next batch costs that one's first job
+# time, since two threads then want the interpreter.
+AWAKE_SECONDS = 1.0
 # News that nobody takes heaps up in the server, which in the end cuts off whoever does not.
 DRAIN_SECONDS = 1.0
 
@@ -64,9 +67,11 @@ class Keeper:
         self._ended = False
         self._idle = True
         self._renew_at = 0.0
+        self._awake_until = 0.0
 
     def watch(self) -> None:
         """A batch begins: see to it that the keeper looks at it within a slice."""
+        self._awake_until = time.monotonic() + AWAKE_SECONDS
         if self._thread is None:
             self._thread = Thread(target=self._run, name="jobqueue-keeper", daemon=True)
             self._thread.start()
@@ -86,6 +91,8 @@ class Keeper:
             while not self._ended:
                 self._idle = True  # before the look: a batch that begins during it wakes us
                 pause = self._look_safely()
+                if pause is None and time.monotonic() < self._awake_until and not self._stopping.requested:
+                    pause = SLICE_SECONDS
                 # In a longer pause than a slice it must be woken for the next batch.
                 self._idle = pause is None or pause > SLICE_SECONDS
                 self._waiter.pause(pause)

@@ -222,6 +222,8 @@ class Worker:
             granted = self._budget.take(limit.rows)
             if not granted:
                 return False
+            if granted < limit.rows:
+                limit = replace(limit, rows=granted)
             reserved = Reserved([], more=False)
             asked = time.monotonic()
             try:
@@ -229,7 +231,7 @@ class Worker:
                     reserved = lane.driver.reserve(
                         lane.queue,
                         self.identity,
-                        replace(limit, rows=granted),
+                        limit,
                         retry_after=self.options.retry_after,
                         after=lane.mark,
                     )

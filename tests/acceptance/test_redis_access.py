@@ -145,13 +145,15 @@ def test_a_master_is_found_through_sentinel(sentinel_port: int, settings: Any) -
     driver = through_sentinel(settings, sentinel_port)
     assert driver.problems() == []
     assert len(run_one(driver)) == 1
-    waiter = Stopping().waiter()
+    stopping = Stopping()
+    waiter = stopping.waiter()
     driver.listen(waiter)
     assert driver.ear is not None
     ear = driver.ear
     RedisDriver("default", {"CACHE": driver.options.cache, "PREFIX": driver.options.prefix}).push([new()])
     assert waiter.pause(60, [ear])
     driver.unlisten(waiter)
+    stopping.dismiss(waiter)
     driver.close()
 
 

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from django_jobqueue import current_job
 from django_jobqueue.drivers import Driver, connections
+from django_jobqueue.running import keeper
 from django_jobqueue.running.options import WorkerStats
 from django_jobqueue.running.worker import Worker
 from tests.helpers.fixtures import FLAKY
@@ -83,6 +86,19 @@ def test_news_does_not_heap_up_in_the_server_while_a_job_runs(
     start(make_worker())
     gate.wait_until_entered()
     assert Ear.drained.wait(DEADLINE)
+
+
+def test_batches_that_follow_each_other_need_not_wake_it(
+    driver: Driver, make_worker: Make, start: Start, held: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "AWAKE_SECONDS", DEADLINE)
+    (job_id,) = work("quick")
+    worker = make_worker()
+    running = start(worker)
+    wait_until(lambda: state(job_id) is None, "it is settled")
+    wait_until(lambda: not worker._keeper._idle and not worker._hand.held(), "the keeper goes on looking")
+    worker.stopping.ask("the end")
+    running.end()
 
 
 # Renewing
