@@ -59,7 +59,7 @@ class Ear(Protocol):
     def begin(self) -> int | None:
         """Listen until ``end``; return the file descriptor to watch, None where there is nothing to listen to now.
 
-        That is so too while another thread listens.
+        That is so too while another thread listens. The first one connects, and waits for the server as any call does.
         """
 
     def hear(self) -> None:

@@ -370,6 +370,9 @@ class Worker:
         self._listened = list(self.drivers)
         for driver in self.drivers:
             driver.listen(self._waiter, self._strict)
+        for ear in self._ears():
+            if ear.begin() is not None:
+                ear.end()
 
     def _ears(self) -> list[Ear]:
         """What to listen to; nothing of a store that is out of reach, which would be waited for."""

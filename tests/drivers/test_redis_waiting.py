@@ -71,6 +71,9 @@ def subscriptions(driver: RedisDriver) -> int:
 
 
 def subscribed(driver: RedisDriver) -> None:
+    assert driver.ear is not None
+    if driver.ear.begin() is not None:
+        driver.ear.end()
     wait_until(lambda: subscriptions(driver) == 1, "it is subscribed")
 
 
@@ -233,7 +236,7 @@ def test_a_server_that_falls_silent_is_left_for_a_fresh_connection(
         behind = RedisDriver("default", {"CACHE": "proxied", "PREFIX": driver.options.prefix})
         waiter = stopping.waiter()
         behind.listen(waiter)
-        subscribed(driver)
+        subscribed(behind)
         proxy.fall_silent()
         ends = time.monotonic() + DEADLINE
         while not heard(behind, waiter, 0.1):
@@ -248,9 +251,9 @@ def test_an_idle_wait_on_a_server_that_answers_is_no_error(
 ) -> None:
     """F31: signs of life are asked for, and arrive, on the first connection."""
     monkeypatch.setattr(redis_news, "SILENCE_SECONDS", 0.3)
+    subscribed(driver)
     assert driver.ear is not None
     first = driver.ear._socket
-    subscribed(driver)
     assert not heard(driver, waiter, 0.05)
     signs = {driver.ear._heard_at}
     ends = time.monotonic() + DEADLINE

@@ -459,7 +459,6 @@ class RedisDriver(DeadLetterDriver):
             super().listen(waiter, queues)
             if self.ear is None and self.notifies:
                 self.ear = NewsEar(self._subscription, self.keys.channel, self.wake_listeners)
-                self.ear.open()
 
     def unlisten(self, waiter: Waiter) -> None:
         with self._listening:

@@ -80,11 +80,6 @@ class NewsEar:
 
     # In any thread
 
-    def open(self) -> None:
-        """Subscribe, as far as the server can be reached."""
-        with self._listening:
-            self._open()
-
     def drain(self) -> None:
         """While nobody waits: what comes must not heap up in the server."""
         if self._listening.acquire(blocking=False):
