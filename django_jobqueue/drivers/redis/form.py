@@ -118,7 +118,7 @@ def read_form(job_id: bytes, text: bytes) -> Form:
                 UUID(job_id.decode()),
                 numbers[1],
                 *map(int, numbers[2:11]),
-                *(int(number) if number else None for number in numbers[11:15]),
+                *[int(number) if number else None for number in numbers[11:15]],
                 numbers[15] == "1",
                 numbers[16],
                 UUID(numbers[17]) if numbers[17] else None,
