@@ -150,6 +150,8 @@ def test_a_master_is_found_through_sentinel(sentinel_port: int, settings: Any) -
     driver.listen(waiter)
     assert driver.ear is not None
     ear = driver.ear
+    assert not waiter.pause(0, [ear])
+    wait_until(lambda: driver.client.pubsub_numsub(driver.keys.channel)[0][1] == 1, "it is subscribed")
     RedisDriver("default", {"CACHE": driver.options.cache, "PREFIX": driver.options.prefix}).push([new()])
     assert waiter.pause(60, [ear])
     driver.unlisten(waiter)

@@ -82,7 +82,10 @@ class Wire:
         """The one that is kept, or another; raises what connecting raises."""
         kept = self._kept.pop(KEPT, None)
         if kept is not None and kept[0] == os.getpid():
-            return kept[1]
+            connection = kept[1]
+            if self._pool.owns_connection(connection):
+                return connection
+            self._pool.release(connection)  # to a master that Sentinel has replaced, and closed by that
         return self._pool.get_connection("EVALSHA") if _TAKES_NAME else self._pool.get_connection()
 
     def _put_back(self, connection: Any) -> None:
