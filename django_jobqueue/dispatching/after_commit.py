@@ -1,24 +1,23 @@
 """Dispatches that wait for a commit, since their store cannot join the transaction.
 
 Django drops every later callback when one raises. So the first push that fails speaks for all that still waited:
-each is logged with what is needed to repeat it, and then the error is raised.
+each is logged with what is needed to repeat it, and then the error is raised. What was pushed before it is not.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
+from uuid import UUID
 from weakref import WeakKeyDictionary, WeakSet
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..jobs.flows import readable
-from ..jobs.payloads import masked_payload
+from ..jobs.errors import message_of, printable
 from ..jobs.records import NewJob
-
-logger = logging.getLogger("django_jobqueue")
+from .lost import WaitingBatch, log_batch, log_job
 
 _numbers = count()
 # Of each thread's connection, those that a savepoint or a rollback has not dropped: nobody but Django keeps them.
@@ -26,12 +25,20 @@ _waiting: WeakKeyDictionary[BaseDatabaseWrapper, WeakSet[_Waiting]] = WeakKeyDic
 
 
 class _Waiting:
-    """Jobs that are pushed after the commit; called once, by Django."""
+    """Jobs that are pushed after the commit, or the beginning of a batch; called once, by Django."""
 
-    def __init__(self, alias: str, jobs: Sequence[NewJob], push: Callable[[], object], connection: str) -> None:
+    def __init__(
+        self,
+        alias: str,
+        connection: str,
+        jobs: Sequence[NewJob],
+        push: Callable[[], object],
+        batch: WaitingBatch | None,
+    ) -> None:
         self.number = next(_numbers)
-        self.jobs = jobs
         self.connection = connection
+        self.jobs = jobs
+        self.batch = batch
         self._alias = alias
         self._push = push
 
@@ -43,47 +50,43 @@ class _Waiting:
         except Exception as error:
             lost = [self, *sorted(others, key=lambda waiting: waiting.number)]
             others.clear()
-            for waiting in lost:
-                waiting.log(error)
+            _log(lost, printable(message_of(error)))
             raise
-
-    def log(self, error: Exception) -> None:
-        for job in self.jobs:
-            logger.error(
-                "job %s (%s) was not stored on %r after the commit: %s; queue %r, priority %s, delay %s, "
-                "available at %s, metadata %s, arguments %s%s",
-                job.id,
-                job.name,
-                self.connection,
-                " ".join(str(error).split()),
-                job.queue,
-                -job.rank,
-                job.delay,
-                job.available_at,
-                job.metadata or "{}",
-                masked_payload(job.payload, job.masked),
-                _followers(job.flow),
-                extra={
-                    "event": "dispatch_failed",
-                    "job": job.name,
-                    "id": str(job.id),
-                    "queue": job.queue,
-                    "connection": self.connection,
-                },
-            )
+        if self.batch is not None:
+            self.batch.has_begun = True
 
 
-def _followers(flow: str | None) -> str:
-    """The later steps of its chain, which are lost with it."""
-    return "".join(
-        f"; then {step.job.name} {masked_payload(step.job.payload, step.job.masked)} in {step.job.queue!r} of "
-        f"{step.connection!r}"
-        for step in readable(flow).steps
-    )
+def _log(lost: Sequence[_Waiting], reason: str) -> None:
+    """A batch, or what is left of it, comes before its jobs."""
+    sizes: Counter[WaitingBatch] = Counter()
+    for waiting in lost:
+        if waiting.batch is not None:
+            sizes[waiting.batch] += len(waiting.jobs)
+    for waiting in lost:
+        batch = waiting.batch
+        if batch is not None and batch in sizes:
+            log_batch(batch, sizes.pop(batch), waiting.connection, reason)
+        for job in waiting.jobs:
+            log_job(job, waiting.connection, reason)
 
 
-def push_after_commit(alias: str, connection: str, jobs: Sequence[NewJob], push: Callable[[], object]) -> None:
-    """Call ``push`` after the commit of the transaction that is open on the database ``alias``."""
-    waiting = _Waiting(alias, jobs, push, connection)
+def push_after_commit(
+    alias: str,
+    connection: str,
+    jobs: Sequence[NewJob],
+    push: Callable[[], object],
+    batch: WaitingBatch | None = None,
+) -> None:
+    """Call ``push``, which stores ``jobs`` or begins ``batch``, after the commit of the database ``alias``."""
+    waiting = _Waiting(alias, connection, jobs, push, batch)
     _waiting.setdefault(connections[alias], WeakSet()).add(waiting)
     transaction.on_commit(waiting, using=alias)
+
+
+def waits_for_commit(ids: Collection[UUID]) -> bool:
+    """Whether a job or batch of these ids is dispatched after a commit that this thread has not made yet."""
+    return any(
+        (waiting.batch is not None and waiting.batch.id in ids) or any(job.id in ids for job in waiting.jobs)
+        for connection in connections.all(initialized_only=True)
+        for waiting in _waiting.get(connection, ())
+    )

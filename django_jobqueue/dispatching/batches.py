@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -44,6 +43,7 @@ from .after_commit import push_after_commit
 from .chains import Chain, Composite, checked, step_of
 from .dispatch import Prepared, announce, commit_awaited, store_many
 from .handler import Call
+from .lost import WaitingBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Batch(Composite):
         """Store the batch and its jobs, all or none; raises for any of them before anything is stored."""
         new, prepared = self._prepare()
         driver = _driver_of(prepared)
-        _now_or_after_commit(driver, prepared, partial(_store, driver, new, prepared))
+        _store(driver, new, prepared)
         return DispatchedBatch(new.id, tuple(item.job.id for item in prepared))
 
     async def adispatch(self) -> DispatchedBatch:
@@ -169,7 +169,7 @@ def spread(batch: str, rest: str | None) -> None:
 registry.register(define(spread, {"name": SPREAD, "keep_result": 0}))
 
 
-def add_to_batch(connection: str, batch_id: UUID, calls: Iterable[Call | Chain]) -> list[UUID]:
+def add_to_batch(connection: str, batch_id: UUID, name: str, calls: Iterable[Call | Chain]) -> list[UUID]:
     """Store more jobs of a batch that has not ended; return their ids in order."""
     driver = connections[connection]
     prepared = _prepared(_members(calls), batch_id)
@@ -179,7 +179,8 @@ def add_to_batch(connection: str, batch_id: UUID, calls: Iterable[Call | Chain])
                 f"The job {item.job.name!r} is for the connection {item.connection!r}, and the batch is on "
                 f"{connection!r}; dispatch it there: using(connection=…)."
             )
-    _now_or_after_commit(driver, prepared, partial(_join, driver, batch_id, prepared))
+    join = partial(_join, driver, batch_id, [item.job.id for item in prepared])
+    _store_members(driver, join, prepared, WaitingBatch(batch_id, name, len(prepared)))
     return [item.job.id for item in prepared]
 
 
@@ -198,6 +199,7 @@ def announce_closed(driver: Driver, closed: ClosedBatch) -> None:
         id=record.id,
         name=record.name,
         connection=record.connection,
+        driver=driver.name,
         total=record.total,
         done=record.done,
         failed=record.failed,
@@ -238,31 +240,44 @@ def _driver_of(prepared: Sequence[Prepared]) -> Driver:
     return driver
 
 
-def _now_or_after_commit(driver: Driver, prepared: Sequence[Prepared], act: Callable[[], object]) -> None:
+def _store(driver: Driver, new: NewBatch, prepared: Sequence[Prepared]) -> None:
+    create = partial(driver.create_batch, new, [item.job.id for item in prepared])
+    _store_members(driver, create, prepared, WaitingBatch(new.id, new.name, len(prepared), new))
+    if not prepared:
+        _now_or_after_commit(driver, partial(close, driver, new.id))
+
+
+def _join(driver: Driver, batch_id: UUID, job_ids: Sequence[UUID]) -> None:
+    if not driver.join_batch(batch_id, job_ids):
+        raise JobQueueError(
+            f"The batch {batch_id} has ended, or was cancelled, or never was: no job can be added to it. A member "
+            "that runs keeps its batch open."
+        )
+
+
+def _store_members(
+    driver: Driver, begin: Callable[[], object], prepared: Sequence[Prepared], batch: WaitingBatch
+) -> None:
+    """Make jobs members by ``begin``, and store them: in one transaction, or in steps of which each may fail."""
+    if driver.supports_transactions:
+        jobs = [item.job for item in prepared]
+        _now_or_after_commit(driver, partial(_store_at_once, driver, begin, prepared), jobs, batch)
+    else:
+        _now_or_after_commit(driver, begin, batch=batch)
+        store_many(prepared, batch)
+
+
+def _store_at_once(driver: Driver, begin: Callable[[], object], prepared: Sequence[Prepared]) -> None:
+    with transaction.atomic(using=driver.database):
+        begin()
+        store_many(prepared)
+
+
+def _now_or_after_commit(
+    driver: Driver, act: Callable[[], object], jobs: Sequence[NewJob] = (), batch: WaitingBatch | None = None
+) -> None:
     alias = commit_awaited(driver)
     if alias is None:
         act()
     else:
-        push_after_commit(alias, driver.alias, [item.job for item in prepared], act)
-
-
-def _store(driver: Driver, new: NewBatch, prepared: Sequence[Prepared]) -> None:
-    with _atomic(driver):
-        driver.create_batch(new, [item.job.id for item in prepared])
-        store_many(prepared)
-    if not prepared:
-        close(driver, new.id)
-
-
-def _join(driver: Driver, batch_id: UUID, prepared: Sequence[Prepared]) -> None:
-    with _atomic(driver):
-        if not driver.join_batch(batch_id, [item.job.id for item in prepared]):
-            raise JobQueueError(
-                f"The batch {batch_id} has ended, or was cancelled, or never was: no job can be added to it. A member "
-                "that runs keeps its batch open."
-            )
-        store_many(prepared)
-
-
-def _atomic(driver: Driver) -> AbstractContextManager[Any]:
-    return transaction.atomic(using=driver.database) if driver.supports_transactions else nullcontext()
+        push_after_commit(alias, driver.alias, jobs, act, batch)

@@ -31,6 +31,7 @@ from ..jobs.records import NewJob
 from ..jobs.times import seconds
 from ..signals import job_dispatched
 from .after_commit import push_after_commit
+from .lost import WaitingBatch
 
 # A chunk is one statement: bounded in rows by the parameters that SQLite takes, in bytes by MySQL's packet.
 CHUNK_ROWS = 500
@@ -125,8 +126,11 @@ def store(prepared: Prepared) -> Dispatched:
     return Dispatched(prepared.job.id, stored=True)
 
 
-def store_many(prepared: Iterable[Prepared]) -> list[UUID]:
-    """Store jobs in bounded chunks, all or none where the store has transactions; return their ids in order."""
+def store_many(prepared: Iterable[Prepared], batch: WaitingBatch | None = None) -> list[UUID]:
+    """Store jobs in bounded chunks, all or none where the store has transactions; return their ids in order.
+
+    ``batch`` is the one of which they are members, where it waits for a commit too.
+    """
     ids: list[UUID] = []
     buffers: dict[tuple[str, bool], _Buffer] = {}
     with ExitStack() as transactions:
@@ -135,7 +139,7 @@ def store_many(prepared: Iterable[Prepared]) -> list[UUID]:
             key = item.connection, item.after_commit
             buffer = buffers.get(key)
             if buffer is None:
-                buffer = buffers[key] = _Buffer(connections[item.connection], after_commit=item.after_commit)
+                buffer = buffers[key] = _Buffer(connections[item.connection], batch, after_commit=item.after_commit)
                 if buffer.streams:
                     transactions.enter_context(transaction.atomic(using=buffer.driver.database))
             buffer.add(item.job)
@@ -147,8 +151,9 @@ def store_many(prepared: Iterable[Prepared]) -> list[UUID]:
 class _Buffer:
     """The jobs of one connection on their way: in a transaction chunk by chunk, else when all were checked."""
 
-    def __init__(self, driver: Driver, *, after_commit: bool) -> None:
+    def __init__(self, driver: Driver, batch: WaitingBatch | None, *, after_commit: bool) -> None:
         self.driver = driver
+        self._batch = batch
         self._awaited = commit_awaited(driver) if after_commit else None
         self.streams = driver.supports_transactions and self._awaited is None
         self._full: list[list[NewJob]] = []
@@ -174,7 +179,8 @@ class _Buffer:
             if self._awaited is None:
                 _push(self.driver, chunk)
             else:
-                push_after_commit(self._awaited, self.driver.alias, chunk, partial(_push, self.driver, chunk))
+                push = partial(_push, self.driver, chunk)
+                push_after_commit(self._awaited, self.driver.alias, chunk, push, self._batch)
         self._full = []
 
 
@@ -197,7 +203,9 @@ def _push(driver: Driver, jobs: Sequence[NewJob]) -> set[UUID]:
 def announce(driver: Driver, jobs: Iterable[NewJob]) -> None:
     """Say that jobs were stored."""
     for job in jobs:
-        job_dispatched.send_robust(type(driver), id=job.id, name=job.name, queue=job.queue, connection=driver.alias)
+        job_dispatched.send_robust(
+            type(driver), id=job.id, name=job.name, queue=job.queue, connection=driver.alias, driver=driver.name
+        )
 
 
 def _secrecy(definition: Definition, settings: Settings) -> Callable[[str], bool]:

@@ -18,6 +18,7 @@ MAX_KEPT_ATTEMPTS = 20
 SCHEDULED, READY, RESERVED, BLOCKED = "scheduled", "ready", "reserved", "blocked"
 FAILED = "failed"  # of a dead letter; never stored in a job's state
 PROCESSED = "processed"  # of a job that succeeded and left a result; never stored either
+CANCELLED = "cancelled"  # of a job that was removed while it waited; kept with its progress only
 
 
 class NewJob(NamedTuple):
@@ -330,12 +331,14 @@ class Report(NamedTuple):
     """How far a job is: ``percent`` from 0 to 100, None when nobody knows, and a few words.
 
     ``token`` is that of the reservation under which it was said; None of a job that has just ended under its own.
+    ``outcome`` is how a job ended that a person has removed, FAILED or CANCELLED; otherwise empty.
     """
 
     id: UUID
     token: UUID | None
     percent: int | None
     stage: str
+    outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +348,7 @@ class ProgressRecord:
     percent: int | None
     stage: str
     updated_at: datetime
+    outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

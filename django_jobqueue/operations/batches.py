@@ -50,7 +50,7 @@ class FoundBatch:
         Raises JobQueueError when the batch has ended or was cancelled. It has not while a member runs, so that a job
         can always add to its own.
         """
-        return add_to_batch(self.connection, self.id, calls)
+        return add_to_batch(self.connection, self.id, self.name, calls)
 
     def cancel(self) -> int:
         """Remove the members that wait, and let none be added; return how many were removed.

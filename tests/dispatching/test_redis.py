@@ -15,9 +15,11 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 
 from redis.exceptions import ConnectionError
 
-from django_jobqueue import batch, chain, dispatch_many
+from django_jobqueue import batch, chain, dispatch_many, get_batch, progress_token
+from django_jobqueue.dispatching import dispatch
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.exceptions import InvalidOption, InvalidPayload
+from django_jobqueue.operations.progress import HowFar, how_far
 from tests.drivers.contract import Clock
 from tests.helpers.redis import entry, wipe
 
@@ -72,6 +74,17 @@ def test_a_job_of_a_transaction_or_a_savepoint_that_rolls_back_never_was(redis: 
             dispatch_many([echo.s(1)])
             raise Failure
     assert [record.id for record in redis.peek("default", limit=9)] == [kept.id]
+
+
+@pytest.mark.parametrize("of", ["job", "batch", "chain"])
+def test_what_waits_for_the_commit_is_waiting_on_a_page_too(redis: Driver, echo: Any, of: str) -> None:
+    work = {"job": echo.using(), "batch": batch([echo.s()]), "chain": chain(echo.s(), echo.s())}[of]
+    with transaction.atomic():
+        token = progress_token(work.dispatch())
+        assert how_far(token) == HowFar("waiting")
+    found = how_far(token)
+    assert found is not None
+    assert found.state == "waiting"
 
 
 def test_a_dispatch_may_be_told_not_to_wait_for_the_commit(redis: Driver, echo: Any) -> None:
@@ -129,27 +142,160 @@ def test_a_dispatch_that_fails_after_the_commit_is_raised_and_logged_with_all_ot
     assert "hunter2" not in lines[0]
 
 
-def test_a_batch_and_a_chain_that_fail_after_the_commit_are_logged_whole(
+@pytest.fixture
+def lost(
+    redis: Driver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[logging.LogRecord]]:
+    """What is logged when a store takes so many calls after a commit, batches included, and then is gone."""
+
+    def lost(act: Callable[[], Any], *, after: int = 0) -> list[logging.LogRecord]:
+        calls = iter(range(after))
+
+        def taking(method: Callable[..., Any]) -> Callable[..., Any]:
+            def take(*given: Any, **more: Any) -> Any:
+                if next(calls, None) is None:
+                    raise ConnectionError("gone")
+                return method(*given, **more)
+
+            return take
+
+        for name in ("push", "create_batch", "join_batch", "close_batch"):
+            monkeypatch.setattr(redis, name, taking(getattr(redis, name)))
+        with caplog.at_level(logging.ERROR, logger="django_jobqueue"), pytest.raises(ConnectionError):
+            transaction.atomic(act)()
+        monkeypatch.undo()
+        return [record for record in caplog.records if record.name == "django_jobqueue"]
+
+    return lost
+
+
+Lost = Callable[..., list[logging.LogRecord]]
+
+
+def test_a_batch_that_fails_after_the_commit_is_logged_with_its_options_and_callbacks(echo: Any, lost: Lost) -> None:
+    made: list[Any] = []
+
+    def act() -> None:
+        night = batch([echo.s("member")], name="night", metadata={"user": 7}, allow_failures=True)
+        night = night.then(echo.using(delay=60).s("T")).catch(echo.s("C", password="hunter2")).finally_(echo.s("F"))
+        made.append(night.dispatch())
+
+    whole, member = lost(act)
+    assert (whole.event, whole.batch, whole.id, whole.connection) == (
+        "dispatch_failed",
+        "night",
+        str(made[0].id),
+        "default",
+    )
+    text = whole.getMessage()
+    assert f"batch {made[0].id} (night) was not stored on 'default' after the commit: gone; 1 jobs" in text
+    assert 'metadata {"user":7}, allow_failures True' in text
+    then, catch, finally_ = (text.index(f"; {kind} tests.echo [") for kind in ("then", "catch", "finally_"))
+    assert "delay 60.0" in text[then:catch]
+    assert '"args":["T"]' in text[then:catch]
+    assert '"args": ["C"]' in text[catch:finally_]
+    assert '"args":["F"]' in text[finally_:]
+    assert "hunter2" not in text
+    assert "member" in member.getMessage()
+    assert member.getMessage().endswith(f"; in the batch {made[0].id}")
+
+
+def test_a_batch_without_jobs_that_fails_after_the_commit_is_logged(echo: Any, lost: Lost) -> None:
+    (whole,) = lost(lambda: batch([]).finally_(echo.s("report")).dispatch())
+    assert "0 jobs" in whole.getMessage()
+    assert "; finally_ tests.echo [" in whole.getMessage()
+
+
+def test_a_batch_that_was_stored_and_not_ended_is_not_lost(redis: Driver, echo: Any, lost: Lost) -> None:
+    assert lost(lambda: batch([]).finally_(echo.s()).dispatch(), after=1) == []
+    assert [closed.record.total for closed in redis.sweep_batches()] == [0]
+
+
+def test_a_chain_that_fails_after_the_commit_is_logged_with_all_options_of_its_steps(echo: Any, lost: Lost) -> None:
+    later = echo.using(delay=77, priority=3, queue="mail", connection="rows", metadata={"user": 7})
+    steps = chain(echo.s("first"), later.s("second", token="hunter2"), echo.s("third")).catch(echo.s("caught"))
+    (record,) = lost(steps.dispatch)
+    text = record.getMessage()
+    second, third, catch = (text.index(part) for part in ("; then tests", '"args":["third"]', "; catch tests"))
+    assert "'default' after the commit: gone; queue 'default', priority 0, delay None" in text[:second]
+    assert '"args":["first"]' in text[:second]
+    told = text[second:third]
+    assert "connection 'rows', queue 'mail', priority 3, delay 77.0" in told
+    assert 'metadata {"user":7}' in told
+    assert '"args": ["second"]' in told
+    assert '"args":["caught"]' in text[catch:]
+    assert "hunter2" not in text
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+def test_a_batch_in_a_chain_that_fails_after_the_commit_is_logged_with_its_jobs(
+    echo: Any, lost: Lost, is_first: bool
+) -> None:
+    inner = batch(
+        [echo.using(delay=9).s("one"), chain(echo.s("two", api_key="hunter2"), echo.s("three"))], name="inner"
+    )
+    steps = [inner.then(echo.s("T")), echo.s("last")]
+    (record,) = lost(chain(*(steps if is_first else reversed(steps))).catch(echo.s("caught")).dispatch)
+    text = record.getMessage()
+    for part in ("batch 'inner', metadata {}, allow_failures False; then tests.echo [", "delay 9.0", '"args":["T"]'):
+        assert part in text
+    for argument in ("one", "two", "three", "last", "caught"):
+        assert f'["{argument}"]' in text
+    assert "hunter2" not in text
+
+
+def test_of_jobs_that_are_stored_in_part_the_others_are_logged(
+    redis: Driver, echo: Any, lost: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "CHUNK_ROWS", 1)
+    ids: list[Any] = []
+    records = lost(lambda: ids.extend(dispatch_many([echo.s(1), echo.s(2), echo.s(3)])), after=1)
+    assert count(redis) == 1
+    assert [record.id for record in records] == [str(ids[1]), str(ids[2])]
+
+
+def test_of_a_batch_that_is_stored_in_part_the_missing_jobs_are_logged_and_what_becomes_of_it(
+    redis: Driver, echo: Any, lost: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "CHUNK_ROWS", 1)
+    made: list[Any] = []
+    records = lost(lambda: made.append(batch([echo.s(1), echo.s(2), echo.s(3)]).dispatch()), after=2)
+    assert count(redis) == 1
+    assert [record.id for record in records] == [str(job_id) for job_id in (made[0].id, *made[0].ids[1:])]
+    told = records[0].getMessage()
+    assert "has 3 new jobs, but 2 of them were not stored on 'default'" in told
+    assert f"get_batch('{made[0].id}').cancel()" in told
+    found = get_batch(made[0].id)
+    assert found is not None
+    assert found.cancel() == 3
+    assert count(redis) == 0
+
+
+@pytest.mark.parametrize(("after", "told"), [(0, "did not get its 1 new jobs"), (1, "but 1 of them were not stored")])
+def test_jobs_that_could_not_be_added_to_a_batch_are_logged_with_it(
+    redis: Driver, echo: Any, lost: Lost, after: int, told: str
+) -> None:
+    made = batch([echo.s(1)], name="night").dispatch()
+    found = get_batch(made.id)
+    assert found is not None
+    whole, job = lost(lambda: found.add([echo.s("more")]), after=after)
+    assert (whole.batch, whole.id) == ("night", str(made.id))
+    assert told in whole.getMessage()
+    assert job.getMessage().endswith(f"; in the batch {made.id}")
+
+
+def test_the_error_takes_a_bounded_part_of_a_line(
     redis: Driver, echo: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*given: Any, **more: Any) -> Any:
-        raise ConnectionError("gone")
+        raise ConnectionError("gone\n" * 100_000)
 
     monkeypatch.setattr(redis, "push", gone)
-    monkeypatch.setattr(redis, "create_batch", gone)
-
-    @transaction.atomic
-    def work() -> None:
-        batch([echo.s("member")]).dispatch()
-        chain(echo.s("first"), echo.s("second"), echo.s("third")).dispatch()
-        echo.dispatch("after")
-
     with caplog.at_level(logging.ERROR, logger="django_jobqueue"), pytest.raises(ConnectionError):
-        work()
-    lines = [record.getMessage() for record in caplog.records if record.name == "django_jobqueue"]
-    assert ["member" in lines[0], "first" in lines[1], "after" in lines[2]] == [True] * 3
-    assert "second" in lines[1]
-    assert "third" in lines[1]
+        transaction.atomic(echo.dispatch)()
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "django_jobqueue")
+    assert len(line) < 1000
+    assert "\n" not in line
 
 
 def test_after_a_failure_the_next_transaction_is_as_any_other(

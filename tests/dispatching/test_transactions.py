@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.db import connections as databases
 
-from django_jobqueue import dispatch_many
+from django_jobqueue import batch, dispatch_many, get_batch
+from django_jobqueue.dispatching import dispatch
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.running.worker import Worker
 from tests.helpers.listening import Heard
@@ -215,6 +217,28 @@ def test_a_dispatch_joins_a_transaction_of_its_own_database(queue_in_archive: Dr
         echo.dispatch()
         assert count(queue_in_archive) == 1
     assert count(queue_in_archive) == 1
+
+
+def test_a_batch_that_another_database_refuses_after_the_commit_is_logged_with_all_its_jobs(
+    queue_in_archive: Driver, echo: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch and its jobs are one transaction there: the second chunk takes the first one with it."""
+    push, calls = queue_in_archive.push, iter([True])
+
+    def once(*given: Any, **more: Any) -> Any:
+        if next(calls, False):
+            return push(*given, **more)
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(dispatch, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(queue_in_archive, "push", once)
+    made: list[Any] = []
+    with caplog.at_level(logging.ERROR, logger="django_jobqueue"), pytest.raises(OperationalError):
+        transaction.atomic(lambda: made.append(batch([echo.s(1), echo.s(2)], name="night").dispatch()))()
+    told = [(record.id, "was not stored" in record.getMessage()) for record in caplog.records]
+    assert told == [(str(job_id), True) for job_id in (made[0].id, *made[0].ids)]
+    assert get_batch(made[0].id) is None
+    assert count(queue_in_archive) == 0
 
 
 def test_a_dispatch_into_another_database_leaves_both_connections_alone(

@@ -259,7 +259,7 @@ def test_callbacks_run_once_when_all_have_ended(
     numbers |= {"failed": failed, "cancelled": 0}
     assert [given for _kind, given in called] == [numbers] * len(kinds)
     sent = heard.one("batch_finished")
-    assert sent == {**numbers, "connection": "default", "sender": type(driver)}
+    assert sent == {**numbers, "connection": "default", "driver": driver.name, "sender": type(driver)}
 
 
 def test_a_member_that_is_repeated_is_still_pending(
@@ -661,7 +661,7 @@ def test_a_batch_in_a_chain_that_a_crash_kept_from_its_jobs_is_spread_out_by_ano
     """The batch is stored, and of its jobs the first one."""
     chain(batch([work.s(1), work.s(2), work.s(3)]), work.s(4)).dispatch()
 
-    def store_first(prepared: Iterable[Any]) -> None:
+    def store_first(prepared: Iterable[Any], *more: Any) -> None:
         store_many([next(iter(prepared))])
         raise OSError("gone")
 

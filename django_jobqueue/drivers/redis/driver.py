@@ -32,10 +32,8 @@ from ...jobs.records import (
     NewBatch,
     NewJob,
     Position,
-    ProgressRecord,
     QueueSize,
     Release,
-    Report,
     Rescued,
     Reservation,
     Reserved,
@@ -43,7 +41,7 @@ from ...jobs.records import (
     ResultRecord,
     Settlement,
 )
-from ...jobs.times import from_microseconds, microseconds, to_microseconds
+from ...jobs.times import from_microseconds, microseconds
 from ...models import FailedJob, Job
 from ..base import (
     CANCEL_LIMIT,
@@ -70,17 +68,17 @@ from .form import (
     job_arguments,
     job_record,
     names_and_tokens,
-    progress_record,
     read_body,
     read_errors,
     read_form,
-    report_arguments,
     reservation,
     result_record,
+    stamp,
 )
 from .letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
 from .news import NewsEar
 from .options import RedisOptions
+from .progress import RedisProgress
 from .setup import problems, risks
 from .store import PAGE, RedisStore
 
@@ -89,6 +87,7 @@ HOLD_SECONDS = 30
 
 
 class RedisDriver(DeadLetterDriver):
+    name: ClassVar[str] = "redis"
     supports_batches: ClassVar[bool] = True
     outages: ClassVar[tuple[type[BaseException], ...]] = (RedisError, DatabaseError, InterfaceError)
     refusals: ClassVar[tuple[type[BaseException], ...]] = (DataError, IntegrityError)
@@ -110,6 +109,7 @@ class RedisDriver(DeadLetterDriver):
         self.ledger = Ledger(self._database)
         self.batches = RedisBatches(alias, self.store)
         self.ear: NewsEar | None = None
+        self.progress = RedisProgress(self.store)
         self._listening = Lock()
 
     @property
@@ -135,7 +135,7 @@ class RedisDriver(DeadLetterDriver):
             return set()
         places = Places()
         arguments = [argument for job in jobs for argument in job_arguments(job, places)]
-        stored = self.store.run("push", places, [_text(now), self._channel, *arguments])
+        stored = self.store.run("push", places, [stamp(now), self._channel, *arguments])
         self._wake(job.queue for job in jobs if is_ready_at_once(job))
         return {jobs[position].id for position in stored}
 
@@ -145,7 +145,7 @@ class RedisDriver(DeadLetterDriver):
         return self.store.queues()
 
     def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
-        staged = int(self.store.run("stage", [queue], [_text(now), self._channel, queue, limit]))
+        staged = int(self.store.run("stage", [queue], [stamp(now), self._channel, queue, limit]))
         if staged:
             self._wake([queue])
         return staged
@@ -182,7 +182,7 @@ class RedisDriver(DeadLetterDriver):
     ) -> list[Any] | None:
         averages = [item for name, seconds in limit.averages.items() for item in (name, repr(seconds))]
         arguments: list[Argument] = [
-            _text(now),
+            stamp(now),
             queue,
             worker.replace("\n", " "),
             token.hex,
@@ -200,8 +200,15 @@ class RedisDriver(DeadLetterDriver):
     ) -> set[UUID]:
         if not reservations:
             return set()
-        lost = self.store.run("renew", [], [_text(now), microseconds(retry_after), *names_and_tokens(reservations)])
+        lost = self.store.run("renew", [], [stamp(now), microseconds(retry_after), *names_and_tokens(reservations)])
         return {UUID(job_id.decode()) for job_id in lost}
+
+    def still_held(self, reservations: Collection[tuple[UUID, UUID]]) -> set[tuple[UUID, UUID]]:
+        asked = list(reservations)
+        if not asked:
+            return set()
+        places = self.store.run("held", [], [text for pair in asked for text in (pair[0].hex, pair[1].hex)])
+        return {asked[place] for place in places}
 
     def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
         ends = Ends()
@@ -230,7 +237,7 @@ class RedisDriver(DeadLetterDriver):
         if not fails:
             return {}
         reservations = names_and_tokens(item.reservation for item in fails)
-        moment, *found = self.store.run("hold", [], [_text(now), microseconds(HOLD_SECONDS), *reservations])
+        moment, *found = self.store.run("hold", [], [stamp(now), microseconds(HOLD_SECONDS), *reservations])
         dead, errors = {}, {}
         for job_id, text, history in in_groups(3, found):
             form = read_form(job_id, text)
@@ -247,7 +254,7 @@ class RedisDriver(DeadLetterDriver):
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         token = uuid4().hex
-        claimed = self.store.run("claim", [], [_text(now), microseconds(HOLD_SECONDS), limit, token])
+        claimed = self.store.run("claim", [], [stamp(now), microseconds(HOLD_SECONDS), limit, token])
         moment, has_unreadable, *found = claimed
         at = from_microseconds(int(moment))
         forms, unreadable = [], []
@@ -272,7 +279,7 @@ class RedisDriver(DeadLetterDriver):
         cause: Cause | None = None,
         now: datetime | None = None,
     ) -> Rescued | None:
-        moment, *found = self.store.run("hold", [], [_text(now), microseconds(HOLD_SECONDS), job_id.hex, token.hex])
+        moment, *found = self.store.run("hold", [], [stamp(now), microseconds(HOLD_SECONDS), job_id.hex, token.hex])
         forms = [read_form(found_id, text) for found_id, text, _errors in in_groups(3, found)]
         how = Recovery(max_attempts, is_in_hand=True, spends=spends, cause=cause)
         rescued = self._recover(forms, how, from_microseconds(int(moment)), now)
@@ -360,7 +367,7 @@ class RedisDriver(DeadLetterDriver):
         return self.store.records("waiting", queue, limit)
 
     def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
-        found = self.store.counts(_text(now))
+        found = self.store.counts(stamp(now))
         for queue, count in self.dead_letters.counts().items():
             found.setdefault(queue, {})["failed"] = count
         return {queue: QueueSize(**found[queue]) for queue in sorted(found)}
@@ -382,41 +389,24 @@ class RedisDriver(DeadLetterDriver):
         places = Places()
         arguments = [argument for row in rows for argument in row.arguments(places, self._flow_left(row.job_id))]
         if arguments:
-            self.store.run("push", places, [_text(now), self._channel, *arguments])
+            self.store.run("push", places, [stamp(now), self._channel, *arguments])
 
     # Results
 
     def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
-        found = self.store.run("result", [], [_text(now), job_id.hex])
+        found = self.store.run("result", [], [stamp(now), job_id.hex])
         try:
             return result_record(job_id, found, self.alias) if found else None
         except Unreadable:
             return None
 
     def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        return int(self.store.run("prune", [], [_text(now), 0, limit, "results"]))
-
-    # Progress
-
-    def write_progress(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
-        arguments = [argument for report in reports for argument in report_arguments(report)]
-        if arguments:
-            self.store.run("progress", [], [_text(now), *arguments])
-
-    def get_progress(self, job_id: UUID) -> ProgressRecord | None:
-        found = self.client.hget(self.keys.progress, job_id.hex)
-        try:
-            return None if found is None else progress_record(cast(bytes, found))
-        except Unreadable:
-            return None
-
-    def prune_progress(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        return int(self.store.run("prune", [], [_text(now), microseconds(older_than), limit, "progress"]))
+        return int(self.store.run("prune", [], [stamp(now), 0, limit, "results"]))
 
     # Batches
 
     def create_batch(self, batch: NewBatch, job_ids: Sequence[UUID], *, now: datetime | None = None) -> None:
-        self.batches.create(batch, job_ids, _text(now))
+        self.batches.create(batch, job_ids, stamp(now))
 
     def join_batch(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
         return self.batches.join(batch_id, job_ids)
@@ -425,13 +415,13 @@ class RedisDriver(DeadLetterDriver):
         return self.batches.awaited(batch_id, job_ids)
 
     def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
-        closed = self.batches.close(batch_id, _text(now), self._channel)
+        closed = self.batches.close(batch_id, stamp(now), self._channel)
         if closed is not None:
             self._wake(job.queue for job in closed.then if is_ready_at_once(job))
         return closed
 
     def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
-        for batch_id in self.batches.cancelled_and_open(limit, _text(now)):
+        for batch_id in self.batches.cancelled_and_open(limit, stamp(now)):
             self.cancel_batch(batch_id, now=now)
         closed = [self.close_batch(batch_id, now=now) for batch_id in self.batches.over(limit)]
         return [batch for batch in closed if batch is not None]
@@ -440,10 +430,10 @@ class RedisDriver(DeadLetterDriver):
         return self.batches.get(batch_id)
 
     def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
-        return self.batches.cancel(batch_id, limit, _text(now))
+        return self.batches.cancel(batch_id, limit, stamp(now))
 
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        return self.batches.prune(older_than, limit, _text(now))
+        return self.batches.prune(older_than, limit, stamp(now))
 
     def problems(self) -> list[str]:
         found = problems(self.client, self.alias, self.options)
@@ -494,13 +484,8 @@ class RedisDriver(DeadLetterDriver):
         """Return the ids that were still held."""
         if not ends.ids:
             return set()
-        ours = self.store.run("settle", ends.places, [_text(now), self._channel, *ends.arguments])
+        ours = self.store.run("settle", ends.places, [stamp(now), self._channel, *ends.arguments])
         return {ends.ids[position] for position in ours}
-
-
-def _text(now: datetime | None) -> str:
-    """For a script, which asks the clock of Redis when there is none."""
-    return "" if now is None else str(to_microseconds(now))
 
 
 def _has_token(token: str, form: Form) -> bool:

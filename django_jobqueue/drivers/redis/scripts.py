@@ -36,6 +36,7 @@ NAMES = (
     "claim",
     "clear",
     "get",
+    "held",
     "hold",
     "peek",
     "progress",
