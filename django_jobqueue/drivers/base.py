@@ -60,6 +60,25 @@ class Waiter(Protocol):
         """End the pause early, from any thread; called just before a pause, it ends that one."""
 
 
+class Ear(Protocol):
+    """Where news from other processes arrives: watched by whichever thread waits first, for all who listen."""
+
+    def begin(self) -> int | None:
+        """Listen until ``end``; return the file descriptor to watch, None where there is nothing to listen to now.
+
+        That is so too while another thread listens. The first one connects, and waits for the server as any call does.
+        """
+
+    def hear(self) -> None:
+        """What is watched can be read: wake those who are meant. Never blocks, as ``drain``."""
+
+    def end(self) -> None:
+        """Listen no longer."""
+
+    def drain(self) -> None:
+        """Now and then while nobody waits: take what came."""
+
+
 class Namespace(NamedTuple):
     """What tells the jobs of one connection from those of others; ``is_chosen`` unless it is a default."""
 
@@ -94,6 +113,8 @@ class Driver(ABC):
         #: What keeps how far its jobs are.
         self.progress: ProgressStore = NoProgress()
         self._listeners: tuple[tuple[Waiter, frozenset[str] | None], ...] = ()
+        #: What those who listen have to watch in their waits; None where news comes by itself.
+        self.ear: Ear | None = None
 
     @property
     @abstractmethod

@@ -79,7 +79,7 @@ from .form import (
     stamp,
 )
 from .letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
-from .news import NewsListener
+from .news import NewsEar
 from .options import RedisOptions
 from .progress import RedisProgress
 from .setup import problems, risks
@@ -111,8 +111,8 @@ class RedisDriver(DeadLetterDriver):
         self.dead_letters = RedisLetters(alias, self._database)
         self.ledger = Ledger(self._database)
         self.batches = RedisBatches(alias, self.store)
+        self.ear: NewsEar | None = None
         self.progress = RedisProgress(self.store)
-        self._listener: NewsListener | None = None
         self._listening = Lock()
 
     @property
@@ -468,16 +468,15 @@ class RedisDriver(DeadLetterDriver):
     def listen(self, waiter: Waiter, queues: Collection[str] | None = None) -> None:
         with self._listening:
             super().listen(waiter, queues)
-            if self._listener is None and self.notifies:
-                self._listener = NewsListener(self._subscription, self.keys.channel, self.wake_listeners)
-                self._listener.start()
+            if self.ear is None and self.notifies:
+                self.ear = NewsEar(self._subscription, self.keys.channel, self.wake_listeners)
 
     def unlisten(self, waiter: Waiter) -> None:
         with self._listening:
             super().unlisten(waiter)
-            if self._listener is not None and not self.has_listeners:
-                self._listener.stop()
-                self._listener = None
+            if self.ear is not None and not self.has_listeners:
+                self.ear.close()
+                self.ear = None
 
     def _subscription(self) -> PubSub:
         return cast(PubSub, self.client.pubsub())  # type: ignore[no-untyped-call]

@@ -58,8 +58,8 @@ class Keys:
         return f"{self._tag}answered:{worker}"
 
     def of(self, queues: Iterable[str]) -> list[str]:
-        """KEYS of a script that may touch these queues, the first of which has place 1."""
-        found = list(self.common)
+        """KEYS behind the common ones for a script that may touch these queues, the first of which has place 1."""
+        found = []
         for queue in queues:
             found += [f"{self._tag}ready:{queue}", f"{self._tag}scheduled:{queue}"]
         return found
@@ -118,7 +118,7 @@ def read_form(job_id: bytes, text: bytes) -> Form:
                 UUID(job_id.decode()),
                 numbers[1],
                 *map(int, numbers[2:11]),
-                *(int(number) if number else None for number in numbers[11:15]),
+                *[int(number) if number else None for number in numbers[11:15]],
                 numbers[15] == "1",
                 numbers[16],
                 UUID(numbers[17]) if numbers[17] else None,

@@ -15,6 +15,7 @@ from .ends import Argument, in_groups
 from .form import Form, Keys, Unreadable, job_record, read_form
 from .options import RedisOptions
 from .scripts import SCRIPTS
+from .wire import Wire
 
 # Of one call, so that none keeps others waiting for long.
 PAGE = 500
@@ -27,6 +28,7 @@ class RedisStore:
         self._alias = alias
         self._cache = options.cache
         self._made_client: Redis | None = None
+        self._made_wire: Wire | None = None
 
     @property
     def client(self) -> Redis:
@@ -35,12 +37,20 @@ class RedisStore:
             self._made_client = get_redis_connection(self._cache)
         return self._made_client
 
+    @property
+    def _wire(self) -> Wire:
+        if self._made_wire is None:
+            self._made_wire = Wire(self.client, self.keys.common)
+        return self._made_wire
+
     def run(self, name: str, queues: Iterable[str], arguments: Sequence[Argument], *keys: str) -> Any:
         """Run a script that may touch these queues, and further keys."""
-        return SCRIPTS[name].run(self.client, [*self.keys.of(queues), *keys], arguments)
+        return SCRIPTS[name].run(self._wire, [*self.keys.of(queues), *keys], arguments)
 
     def close(self) -> None:
         """Sockets that nobody uses just now."""
+        if self._made_wire is not None:
+            self._made_wire.close()
         if self._made_client is not None:
             self._made_client.connection_pool.disconnect(inuse_connections=False)
 
