@@ -29,6 +29,10 @@ class JobTimeout(JobQueueError):
     """An attempt took longer than the job's timeout."""
 
 
+class JobCancelled(JobQueueError):
+    """Somebody cancelled a job; never raised, but the error that is shown of one that kept its result."""
+
+
 class ReservationLost(JobQueueError):
     """A worker settles, or starts, a job whose reservation is no longer its own."""
 

@@ -214,14 +214,7 @@ def _members(calls: Iterable[Call | Chain]) -> tuple[Call | Chain, ...]:
 
 def _prepared(calls: Iterable[Call | Chain], batch_id: UUID) -> list[Prepared]:
     flow = Flow(batch=batch_id).write()
-    found = []
-    for call in calls:
-        if isinstance(call, Chain):
-            found.append(call.prepare(batch_id)[0])
-        else:
-            item = call.prepare()
-            found.append(Prepared(item.connection, item.job._replace(flow=flow)))
-    return found
+    return [call.prepare(batch_id)[0] if isinstance(call, Chain) else call.prepare(flow) for call in calls]
 
 
 def _driver_of(prepared: Sequence[Prepared]) -> Driver:

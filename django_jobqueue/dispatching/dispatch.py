@@ -80,8 +80,17 @@ class Prepared(NamedTuple):
     after_commit: bool = True
 
 
-def prepare(definition: Definition, options: Options, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Prepared:
-    """Check and encode a call, as its arguments are now; raises InvalidPayload. Nothing is stored yet."""
+def prepare(
+    definition: Definition,
+    options: Options,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    flow: str | None = None,
+) -> Prepared:
+    """Check and encode a call, as its arguments are now; raises InvalidPayload. Nothing is stored yet.
+
+    ``flow`` is the text of what follows the job.
+    """
     settings = get_settings()
     definition.bind(args, kwargs)
     names = definition.parameter_names
@@ -101,6 +110,7 @@ def prepare(definition: Definition, options: Options, args: Sequence[Any], kwarg
         available_at=options.available_at,
         metadata=encode_metadata(options.metadata, settings.payload_limit) if options.metadata else "",
         masked=json.dumps(secrets) if secrets else "",
+        flow=flow,
     )
     connection = options.connection or settings.connection_of(queue)
     if definition.atomic:

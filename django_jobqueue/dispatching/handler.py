@@ -81,8 +81,8 @@ class Call(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def prepare(self) -> Prepared:
-        return self.target._prepare(self.args, self.kwargs)
+    def prepare(self, flow: str | None = None) -> Prepared:
+        return self.target._prepare(self.args, self.kwargs, flow)
 
 
 # No docstring of the class: each handler has the one of its function, in a slot.
@@ -132,8 +132,8 @@ class Handler(Generic[C, P, R]):
         """The call, to be dispatched later or together with others."""
         return Call(self, args, kwargs)
 
-    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared:
-        return prepare(self.definition, self._options, args, kwargs)
+    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], flow: str | None = None) -> Prepared:
+        return prepare(self.definition, self._options, args, kwargs, flow)
 
 
 class NamedJob:
@@ -163,8 +163,8 @@ class NamedJob:
     def s(self, /, *args: Any, **kwargs: Any) -> Call:
         return Call(self, args, kwargs)
 
-    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared:
-        return prepare(resolve(self.name), self._options, args, kwargs)
+    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], flow: str | None = None) -> Prepared:
+        return prepare(resolve(self.name), self._options, args, kwargs, flow)
 
 
 class _Decorator(Protocol):

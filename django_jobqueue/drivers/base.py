@@ -9,9 +9,9 @@ tests own time. Methods take and return the values of ``jobs.records``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from ..jobs.records import (
@@ -44,12 +44,39 @@ PRUNE_LIMIT = 500
 SWEEP_LIMIT = 100
 CANCEL_LIMIT = 500
 
+#: For how many seconds the result of a job of this name is kept, 0 for not at all.
+KeepFor: TypeAlias = Callable[[str], float]
+
+
+def keep_nothing(name: str) -> float:
+    """Of a job that goes without an end: it lives on elsewhere."""
+    return 0
+
 
 class Waiter(Protocol):
     """Somebody who pauses until there may be a job."""
 
     def wake(self) -> None:
         """End the pause early, from any thread; called just before a pause, it ends that one."""
+
+
+class Ear(Protocol):
+    """Where news from other processes arrives: watched by whichever thread waits first, for all who listen."""
+
+    def begin(self) -> int | None:
+        """Listen until ``end``; return the file descriptor to watch, None where there is nothing to listen to now.
+
+        That is so too while another thread listens. The first one connects, and waits for the server as any call does.
+        """
+
+    def hear(self) -> None:
+        """What is watched can be read: wake those who are meant. Never blocks, as ``drain``."""
+
+    def end(self) -> None:
+        """Listen no longer."""
+
+    def drain(self) -> None:
+        """Now and then while nobody waits: take what came."""
 
 
 class Namespace(NamedTuple):
@@ -86,6 +113,8 @@ class Driver(ABC):
         #: What keeps how far its jobs are.
         self.progress: ProgressStore = NoProgress()
         self._listeners: tuple[tuple[Waiter, frozenset[str] | None], ...] = ()
+        #: What those who listen have to watch in their waits; None where news comes by itself.
+        self.ear: Ear | None = None
 
     @property
     @abstractmethod
@@ -207,11 +236,17 @@ class Driver(ABC):
     # What people do
 
     @abstractmethod
-    def cancel(self, job_id: UUID) -> JobRecord | None:
-        """Remove a job that is not reserved and return it; None when there is none, or it is reserved."""
+    def cancel(
+        self, job_id: UUID, *, keep_for: KeepFor = keep_nothing, now: datetime | None = None
+    ) -> JobRecord | None:
+        """Remove a job that is not reserved and return it; None when there is none, or it is reserved.
+
+        Here, in a clear and in the cancel of a batch: of jobs that keep their result one with the state "cancelled"
+        is stored in the same transaction.
+        """
 
     @abstractmethod
-    def clear(self, queue: str, *, limit: int) -> int:
+    def clear(self, queue: str, *, limit: int, keep_for: KeepFor = keep_nothing, now: datetime | None = None) -> int:
         """Remove at most ``limit`` jobs of a queue that are not reserved; return how many."""
 
     @abstractmethod
@@ -278,7 +313,7 @@ class Driver(ABC):
     # Results
 
     def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
-        """The result of a job that succeeded, None when it kept none or its time is over."""
+        """The result of a job that succeeded or was cancelled, None when it kept none or its time is over."""
         return None
 
     def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
@@ -313,7 +348,9 @@ class Driver(ABC):
         """
         raise NotImplementedError
 
-    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+    def sweep_batches(
+        self, *, limit: int = SWEEP_LIMIT, keep_for: KeepFor = keep_nothing, now: datetime | None = None
+    ) -> list[ClosedBatch]:
         """End batches that a crash has left open, and remove what waits in cancelled ones, ``limit`` of each."""
         return []
 
@@ -321,7 +358,14 @@ class Driver(ABC):
         """A batch with its numbers, None when there is none."""
         return None
 
-    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+    def cancel_batch(
+        self,
+        batch_id: UUID,
+        *,
+        limit: int = CANCEL_LIMIT,
+        keep_for: KeepFor = keep_nothing,
+        now: datetime | None = None,
+    ) -> int:
         """Mark an open batch as cancelled, and remove at most ``limit`` of its jobs that wait; return how many."""
         raise NotImplementedError
 

@@ -65,8 +65,10 @@ from .base import (
     RESCUE_LIMIT,
     STAGE_LIMIT,
     SWEEP_LIMIT,
+    KeepFor,
     Waiter,
     is_ready_at_once,
+    keep_nothing,
     ready_queues,
 )
 from .batches import Batches
@@ -182,9 +184,9 @@ class DatabaseDriver(DeadLetterDriver):
         sql, params = insert_statement(jobs, vendor, now)
         if vendor == "mysql":
             return self._insert_mysql(jobs, sql, params, now)
-        return self._inserted(f"{sql} ON CONFLICT (id) DO NOTHING RETURNING id", params)
+        return self._ids_of(f"{sql} ON CONFLICT (id) DO NOTHING RETURNING id", params)
 
-    def _inserted(self, sql: str, params: Any) -> set[UUID]:
+    def _ids_of(self, sql: str, params: Any) -> set[UUID]:
         with connections[self._database].cursor() as cursor:
             cursor.execute(sql, params)
             return {as_uuid(row[0]) for row in cursor.fetchall()}
@@ -420,7 +422,8 @@ class DatabaseDriver(DeadLetterDriver):
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
         def end() -> set[UUID]:
             if alone is not None:
-                return self._delete_members(*alone) if alone[2] else self._delete_owned(alone[1], alone[0])
+                ids, token, has_members = alone
+                return self._delete_members(ids, token) if has_members else self._delete_owned(ids, token)
             completed = [item for item in settlements if isinstance(item, Complete)]
             others = [item for item in settlements if not isinstance(item, Complete)]
             with own_transaction(self._database):
@@ -452,22 +455,23 @@ class DatabaseDriver(DeadLetterDriver):
         self._tell(ready_queues(item for item in settlements if item.reservation.id in owned))
         return owned
 
-    def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[UUID, list[UUID], list[UUID]] | None:
-        """The token, the ids, and those of members of batches, of jobs that one DELETE settles.
-
-        Without members it needs no transaction around it.
-        """
+    def _one_delete(self, settlements: Sequence[Settlement]) -> tuple[list[UUID], UUID, bool] | None:
+        """The ids and the token of jobs that one DELETE settles, and whether members of batches are among them."""
+        plain = [item for item in settlements if isinstance(item, Complete) and not item.then and item.result is None]
         tokens = {item.reservation.token for item in settlements}
-        is_plain = all(isinstance(item, Complete) and not item.then and item.result is None for item in settlements)
-        if not is_plain or len(tokens) != 1 or not self._returns_deleted:
+        if len(plain) < len(settlements) or len(tokens) != 1 or not self._returns_deleted:
             return None
-        members = [item.reservation.id for item in settlements if not isinstance(item, Release) and item.batch]
-        return tokens.pop(), sorted(item.reservation.id for item in settlements), members
+        members = [item for item in plain if item.batch is not None]
+        return sorted([item.reservation.id for item in plain]), tokens.pop(), bool(members)
 
-    def _delete_members(self, token: UUID, ids: list[UUID], members: list[UUID]) -> set[UUID]:
+    def _delete_members(self, ids: list[UUID], token: UUID) -> set[UUID]:
+        """As ``_delete_owned``; who of them was a member of a batch leaves it."""
+        connection = connections[self._database]
+        if connection.vendor == "postgresql" and self.uses_vendor_forms and not opening_statements(connection):
+            return self._ids_of(*postgresql.delete_members_statement(ids, token))
         with own_transaction(self._database):
             owned = self._delete_owned(ids, token)
-            self.batches.leave([job_id for job_id in members if job_id in owned])
+            self.batches.leave(owned)
             return owned
 
     def _histories(self, ids: list[UUID]) -> dict[UUID, str]:
@@ -647,27 +651,44 @@ class DatabaseDriver(DeadLetterDriver):
 
     # What people do
 
-    def cancel(self, job_id: UUID) -> JobRecord | None:
+    def cancel(
+        self, job_id: UUID, *, keep_for: KeepFor = keep_nothing, now: datetime | None = None
+    ) -> JobRecord | None:
         def remove() -> JobRecord | None:
             with own_transaction(self._database):
                 job = self._locking(self._jobs.filter(id=job_id).exclude(state=RESERVED)).first()
                 if job is None:
                     return None
-                self._jobs.filter(id=job.id).delete()
                 if job.flow is not None:
                     self.batches.mark([job.id], CANCELLED)
+                if seconds := keep_for(job.name):
+                    self.results.add_cancelled([job.id], seconds, now)
+                self._jobs.filter(id=job.id).delete()
                 return self._job_record(job)
 
         return repeating(self._database, remove)
 
-    def clear(self, queue: str, *, limit: int) -> int:
+    def clear(self, queue: str, *, limit: int, keep_for: KeepFor = keep_nothing, now: datetime | None = None) -> int:
+        waiting = self._jobs.filter(queue=queue).exclude(state=RESERVED).order_by("id")
+
         def remove() -> int:
             with own_transaction(self._database):
-                ids = self._locked_ids(self._jobs.filter(queue=queue).exclude(state=RESERVED).order_by("id"), limit)
-                self.batches.mark(ids, CANCELLED)
-                return self._jobs.filter(id__in=ids).delete()[0]
+                return self._call_off(waiting, limit, keep_for, now)
 
         return repeating(self._database, remove)
+
+    def _call_off(self, waiting: QuerySet[Job], limit: int, keep_for: KeepFor, now: datetime | None) -> int:
+        """Remove jobs that are not reserved, as cancelled; return how many."""
+        rows = list(self._locking(waiting).values_list("id", "name")[:limit])
+        ids = [job_id for job_id, _name in rows]
+        self.batches.mark(ids, CANCELLED)
+        kept: dict[float, list[UUID]] = {}
+        for job_id, name in rows:
+            kept.setdefault(keep_for(name), []).append(job_id)
+        for seconds, some in kept.items():
+            if seconds:
+                self.results.add_cancelled(some, seconds, now)
+        return self._jobs.filter(id__in=ids).delete()[0]
 
     def get(self, job_id: UUID) -> JobRecord | None:
         job = self._jobs.filter(id=job_id).first()
@@ -727,7 +748,7 @@ class DatabaseDriver(DeadLetterDriver):
     def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
         def look() -> bool:
             with own_look(self._database):
-                return bool(self.batches.pending(batch_id).values("job_id")[:1])
+                return self.batches.has_pending(batch_id)
 
         def close() -> ClosedBatch | None:
             with own_transaction(self._database):
@@ -746,7 +767,9 @@ class DatabaseDriver(DeadLetterDriver):
             self._tell({job.queue for job in closed.then if is_ready_at_once(job)})
         return closed
 
-    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+    def sweep_batches(
+        self, *, limit: int = SWEEP_LIMIT, keep_for: KeepFor = keep_nothing, now: datetime | None = None
+    ) -> list[ClosedBatch]:
         def cancelled() -> list[UUID]:
             with own_look(self._database):
                 return self.batches.cancelled_and_open(limit)
@@ -756,23 +779,28 @@ class DatabaseDriver(DeadLetterDriver):
                 return self.batches.over(limit)
 
         for batch_id in repeating(self._database, cancelled):
-            self.cancel_batch(batch_id, now=now)
+            self.cancel_batch(batch_id, keep_for=keep_for, now=now)
         closed = [self.close_batch(batch_id, now=now) for batch_id in repeating(self._database, over)]
         return [batch for batch in closed if batch is not None]
 
     def get_batch(self, batch_id: UUID) -> BatchRecord | None:
         return self.batches.get(batch_id)
 
-    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+    def cancel_batch(
+        self,
+        batch_id: UUID,
+        *,
+        limit: int = CANCEL_LIMIT,
+        keep_for: KeepFor = keep_nothing,
+        now: datetime | None = None,
+    ) -> int:
         members = self.batches.pending(batch_id).values("job_id")
         waiting = self._jobs.filter(id__in=members).exclude(state=RESERVED).order_by("id")
 
         def remove() -> int:
             with own_transaction(self._database):
                 self.batches.note_cancelled(batch_id, now)
-                ids = self._locked_ids(waiting, limit)
-                self.batches.mark(ids, CANCELLED)
-                return self._jobs.filter(id__in=ids).delete()[0]
+                return self._call_off(waiting, limit, keep_for, now)
 
         return repeating(self._database, remove)
 
@@ -878,15 +906,12 @@ class DatabaseDriver(DeadLetterDriver):
             owned = self._lock_owned(ids, token)
             self._jobs.filter(id__in=owned).delete()
             return set(owned)
-        params: list[Any] = [ids, token]
         if connection.vendor == "postgresql" and len(ids) > 1:
-            among = "= ANY (%s)"
+            among, params = "= ANY (%s::uuid[])", [postgresql.uuid_array(ids), token]
         else:
             among = f"IN ({', '.join(['%s'] * len(ids))})"
             params = [uuid_parameter(value, connection.vendor) for value in (*ids, token)]
-        with connection.cursor() as cursor:
-            cursor.execute(f"DELETE FROM django_jobqueue_job WHERE id {among} AND token = %s RETURNING id", params)  # noqa: S608
-            return {as_uuid(row[0]) for row in cursor.fetchall()}
+        return self._ids_of(f"DELETE FROM django_jobqueue_job WHERE id {among} AND token = %s RETURNING id", params)  # noqa: S608
 
     def _job_record(self, job: Job) -> JobRecord:
         return JobRecord(

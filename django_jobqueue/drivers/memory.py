@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 from ..exceptions import InvalidConnection
 from ..jobs.flows import batch_of, caught, read_callbacks, uncaught
 from ..jobs.records import (
+    CANCELLED,
     FAILED,
     READY,
     RESERVED,
@@ -56,7 +57,9 @@ from .base import (
     STAGE_LIMIT,
     SWEEP_LIMIT,
     Driver,
+    KeepFor,
     is_ready_at_once,
+    keep_nothing,
     ready_queues,
 )
 from .progress import ProgressStore
@@ -96,7 +99,7 @@ class _DeadLetter:
     failed_at: datetime
 
 
-PENDING, CANCELLED = "pending", "cancelled"  # with FAILED the states of a member
+PENDING = "pending"  # with FAILED and CANCELLED the states of a member
 
 
 @dataclass(slots=True)
@@ -431,22 +434,30 @@ class MemoryDriver(Driver):
 
     # What people do
 
-    def cancel(self, job_id: UUID) -> JobRecord | None:
+    def cancel(
+        self, job_id: UUID, *, keep_for: KeepFor = keep_nothing, now: datetime | None = None
+    ) -> JobRecord | None:
         with self._lock:
             job = self._jobs.get(job_id)
             if job is None or job.held:
                 return None
-            del self._jobs[job_id]
-            self._mark(job, CANCELLED)
+            self._call_off(job, keep_for, _moment(now))
             return _record(job, self.alias)
 
-    def clear(self, queue: str, *, limit: int) -> int:
+    def clear(self, queue: str, *, limit: int, keep_for: KeepFor = keep_nothing, now: datetime | None = None) -> int:
         with self._lock:
-            idle = (job_id for job_id, job in self._jobs.items() if job.new.queue == queue and not job.held)
+            idle = (job for job in self._jobs.values() if job.new.queue == queue and not job.held)
             cleared = list(itertools.islice(idle, limit))
-            for job_id in cleared:
-                self._mark(self._jobs.pop(job_id), CANCELLED)
+            for job in cleared:
+                self._call_off(job, keep_for, _moment(now))
         return len(cleared)
+
+    def _call_off(self, job: _Job, keep_for: KeepFor, now: datetime) -> None:
+        """Remove a job that is not reserved, as cancelled."""
+        del self._jobs[job.new.id]
+        self._mark(job, CANCELLED)
+        if seconds := keep_for(job.new.name):
+            self._results[job.new.id] = now + timedelta(seconds=seconds), _cancelled(job, self.alias, now)
 
     def get(self, job_id: UUID) -> JobRecord | None:
         with self._lock:
@@ -584,12 +595,14 @@ class MemoryDriver(Driver):
         self._wake(job.queue for job in then if is_ready_at_once(job))
         return ClosedBatch(record, then)
 
-    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+    def sweep_batches(
+        self, *, limit: int = SWEEP_LIMIT, keep_for: KeepFor = keep_nothing, now: datetime | None = None
+    ) -> list[ClosedBatch]:
         with self._lock:
             still_open = [batch for batch in self._batches.values() if not batch.finished_at]
             cancelled = [batch.new.id for batch in still_open if batch.cancelled_at][:limit]
         for batch_id in cancelled:
-            self.cancel_batch(batch_id, now=now)
+            self.cancel_batch(batch_id, keep_for=keep_for, now=now)
         with self._lock:
             over = [batch.new.id for batch in still_open if not batch.is_pending][:limit]
         closed = [self.close_batch(batch_id, now=now) for batch_id in over]
@@ -600,17 +613,25 @@ class MemoryDriver(Driver):
             batch = self._batches.get(batch_id)
             return None if batch is None else _batch_record(batch, self.alias)
 
-    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
+    def cancel_batch(
+        self,
+        batch_id: UUID,
+        *,
+        limit: int = CANCEL_LIMIT,
+        keep_for: KeepFor = keep_nothing,
+        now: datetime | None = None,
+    ) -> int:
         with self._lock:
             batch = self._batches.get(batch_id)
             if batch is None or batch.finished_at:
                 return 0
             batch.cancelled_at = batch.cancelled_at or _moment(now)
-            pending = (job_id for job_id, state in batch.members.items() if state == PENDING)
-            waiting = [job_id for job_id in pending if job_id in self._jobs and not self._jobs[job_id].held][:limit]
-            for job_id in waiting:
-                self._mark(self._jobs.pop(job_id), CANCELLED)
-        return len(waiting)
+            pending = [job_id for job_id, state in batch.members.items() if state == PENDING]
+            waiting = [self._jobs[job_id] for job_id in pending if job_id in self._jobs]
+            cancelled = [job for job in waiting if not job.held][:limit]
+            for job in cancelled:
+                self._call_off(job, keep_for, _moment(now))
+        return len(cancelled)
 
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         before = _moment(now) - timedelta(seconds=older_than)
@@ -757,6 +778,30 @@ def _result(job: _Job, result: NewResult, connection: str, worker: str) -> Resul
         format=job.new.format,
         priority=-job.new.rank,
         masked=job.new.masked,
+    )
+
+
+def _cancelled(job: _Job, connection: str, now: datetime) -> ResultRecord:
+    return ResultRecord(
+        id=job.new.id,
+        connection=connection,
+        queue=job.new.queue,
+        name=job.new.name,
+        value="",
+        error="",
+        attempts=job.attempts,
+        max_attempts=job.new.max_attempts,
+        created_at=job.created_at,
+        started_at=None,
+        finished_at=now,
+        errors=job.errors,
+        metadata=job.new.metadata,
+        worker="",
+        payload=job.new.payload,
+        format=job.new.format,
+        priority=-job.new.rank,
+        masked=job.new.masked,
+        state=CANCELLED,
     )
 
 

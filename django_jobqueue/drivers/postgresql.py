@@ -154,12 +154,34 @@ def insert_statement(jobs: Sequence[NewJob], now: int | None) -> tuple[str, dict
     return sql, params | {name: values[name][0] for name in constant} | {"count": len(jobs)}
 
 
+_DELETE_MEMBERS = """
+WITH ended AS (
+  DELETE FROM django_jobqueue_job WHERE id = ANY (%(ids)s::uuid[]) AND token = %(token)s RETURNING id
+), gone AS (
+  DELETE FROM django_jobqueue_batchmember WHERE job_id = ANY (ARRAY(SELECT id FROM ended))
+)
+SELECT id FROM ended
+"""
+
+
+def delete_members_statement(ids: Sequence[UUID], token: UUID) -> tuple[str, dict[str, Any]]:
+    """Delete the reservations that are still ours, and who was a member of a batch by them; returns their ids."""
+    return _DELETE_MEMBERS, {"ids": uuid_array(ids), "token": token}
+
+
+def uuid_array(values: Sequence[UUID]) -> str:
+    """An array of ids as PostgreSQL reads it; see ``_array``."""
+    return f"{{{','.join([value.hex for value in values])}}}"
+
+
 def _literal(name: str, value: Any) -> str:
     return f"NULL::{_COLUMNS[name]}" if value is None else f"%({name})s::{_COLUMNS[name]}"
 
 
 def _array(kind: str, values: Sequence[Any]) -> str:
     """An array as PostgreSQL reads it; psycopg's own, item by item, takes as long as all else of a dispatch."""
+    if kind == "uuid":
+        return uuid_array(values)
     write = _quoted if kind in ("text", "varchar") else _plain
     return f"{{{','.join(map(write, values))}}}"
 
@@ -171,5 +193,5 @@ def _quoted(text: str | None) -> str:
     return f'"{escaped}"'
 
 
-def _plain(value: UUID | int | None) -> str:
+def _plain(value: int | None) -> str:
     return "NULL" if value is None else str(value)

@@ -10,10 +10,10 @@ from uuid import UUID
 from django.db import connections
 from django.db.models import QuerySet
 
-from ..jobs.records import AttemptHistory, NewResult, Reservation, ResultRecord
-from ..jobs.times import microseconds
+from ..jobs.records import CANCELLED, AttemptHistory, NewResult, Reservation, ResultRecord
+from ..jobs.times import microseconds, to_microseconds
 from ..models import Result
-from ..models.fields import store_clock
+from ..models.fields import store_clock, store_now_sql, uuid_parameter
 from .pruning import delete_first
 
 # Of a result that is there already: a job may have been stored again after an unclear commit. Its last end counts.
@@ -41,6 +41,40 @@ class Results:
             update_fields=_CHANGING,
             unique_fields=["job_id"] if targets else None,
         )
+
+    def add_cancelled(self, job_ids: Sequence[UUID], keep_for: float, now: datetime | None) -> None:
+        """Keep for so many seconds that jobs are cancelled, whose rows are still there; in the caller's transaction.
+
+        The database copies what it has already: each may have a megabyte of arguments.
+        """
+        results = Result.objects.using(self.database)
+        # Of jobs that were stored again. Most have none: to delete nothing would lock what others are about to insert.
+        before = list(results.filter(job_id__in=job_ids).values_list("job_id", flat=True))
+        if before:
+            results.filter(job_id__in=before).delete()
+        connection = connections[self.database]
+        vendor, quoted = connection.vendor, connection.ops.quote_name
+        clock = store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
+        given = {
+            "job_id": "id",
+            "connection": "%s",
+            "state": f"'{CANCELLED}'",
+            "value": "''",
+            "error": "''",
+            "worker": "''",
+            "started_at": "NULL",
+            "finished_at": clock,
+            "expires_at": f"{clock} + %s",
+        }
+        columns = [field.attname for field in Result._meta.fields]
+        values = [given.get(column, quoted(column)) for column in columns]
+        places = ", ".join(["%s"] * len(job_ids))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"INSERT INTO django_jobqueue_result ({', '.join(map(quoted, columns))}) "  # noqa: S608
+                f"SELECT {', '.join(values)} FROM django_jobqueue_job WHERE id IN ({places})",
+                [self.connection, microseconds(keep_for), *(uuid_parameter(job_id, vendor) for job_id in job_ids)],
+            )
 
     def _row(self, held: Reservation, result: NewResult, errors: str, now: datetime | None) -> Result:
         expires_at: Any = store_clock(now, microseconds(result.keep_for))
@@ -89,6 +123,7 @@ class Results:
             format=row.format,
             priority=-row.rank,
             masked=row.masked,
+            state=row.state,
         )
 
     def prune(self, limit: int, now: datetime | None) -> int:

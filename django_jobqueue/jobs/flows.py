@@ -96,10 +96,13 @@ class Flow:
         return (_here(step, held.connection, held.queue, held.rank),)
 
 
+NOTHING = Flow()
+
+
 def read(text: str | None) -> Flow:
     """Stored text; raises InvalidPayload for text that is no flow."""
     if text is None:
-        return _NOTHING
+        return NOTHING
     return _read_again(text) if len(text) <= SHORT else _read(text)
 
 
@@ -335,6 +338,5 @@ _NUMBERS = {
     "retry_for": int | float | None,
     "delay": int | float | None,
 }
-_NOTHING = Flow()
 _NO_DEFAULT = object()
 NO_LIMIT = 2**62  # for what was within the limit when it was dispatched, and an error, which is short

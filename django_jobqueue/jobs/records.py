@@ -17,8 +17,8 @@ MAX_KEPT_ATTEMPTS = 20
 
 SCHEDULED, READY, RESERVED, BLOCKED = "scheduled", "ready", "reserved", "blocked"
 FAILED = "failed"  # of a dead letter; never stored in a job's state
-PROCESSED = "processed"  # of a job that succeeded and left a result; never stored either
-CANCELLED = "cancelled"  # of a job that was removed while it waited; kept with its progress only
+# Of a job that is over: never stored in its row, but in a result and with its progress.
+PROCESSED, CANCELLED = "processed", "cancelled"
 
 
 class NewJob(NamedTuple):
@@ -285,9 +285,9 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRecord:
-    """What is kept of a job that succeeded; ``value`` and ``error`` are those of NewResult.
+    """What is kept of a job that succeeded, or was cancelled; ``value`` and ``error`` are those of NewResult.
 
-    ``worker`` ran the attempt that succeeded.
+    ``worker`` ran the attempt that succeeded; that of a cancelled job is empty, and so is when it started.
     """
 
     id: UUID
@@ -299,7 +299,7 @@ class ResultRecord:
     attempts: int
     max_attempts: int | None
     created_at: datetime
-    started_at: datetime
+    started_at: datetime | None
     finished_at: datetime
     errors: AttemptHistory
     metadata: str
@@ -308,6 +308,7 @@ class ResultRecord:
     format: int
     priority: int
     masked: str
+    state: str = PROCESSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,16 +6,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
 from threading import Lock
-from typing import TypeAlias
+from typing import NamedTuple
 
 from ..exceptions import InvalidOption, UnknownJob
 from .definition import Definition, origin
 
 OWN_NAMES = "django_jobqueue."
 
-#: Finds handlers that others than ``@job`` know of; None for a name that is none of its own, an error for one that is
-#: and cannot be run.
-Resolver: TypeAlias = Callable[[str], Definition | None]
+
+class Resolver(NamedTuple):
+    """Knows of handlers that others than ``@job`` make."""
+
+    #: None for a name that is none of its own, an error for one that is and cannot be run.
+    find: Callable[[str], Definition | None]
+    #: For how many seconds such a job keeps its result; None for a name that is none of its own. Imports nothing.
+    keep_result: Callable[[str], float | None]
+    #: Whose jobs it finds, which cannot be counted before they are asked for.
+    sources: Callable[[], list[str]]
 
 
 class Registry:
@@ -25,7 +32,7 @@ class Registry:
         self._lock = Lock()
 
     def add_resolver(self, resolver: Resolver) -> None:
-        """Ask ``resolver`` from now on for names that nobody registered."""
+        """Ask ``resolver`` from now on about names that nobody registered."""
         with self._lock:
             self._resolvers = (*self._resolvers, resolver)
 
@@ -59,9 +66,25 @@ class Registry:
             raise UnknownJob(self._unknown(name))
         return definition
 
+    def keep_result(self, name: str) -> float | None:
+        """For how many seconds a job of this name keeps its result; None where it does not say so itself.
+
+        Imports no handler, and needs none: it is asked inside of transactions, of jobs that will not run. Nothing that
+        is wrong with a resolver's settings keeps anybody from cancelling.
+        """
+        definition = self._definitions.get(name)
+        if definition is not None:
+            return definition.keep_result
+        for resolver in self._resolvers:
+            with suppress(Exception):
+                answer = resolver.keep_result(name)
+                if answer is not None:
+                    return answer
+        return None
+
     def _resolve(self, name: str) -> Definition | None:
         for resolver in self._resolvers:
-            definition = resolver(name)
+            definition = resolver.find(name)
             if definition is not None:
                 return definition
         return None
@@ -69,6 +92,10 @@ class Registry:
     def definitions(self) -> list[Definition]:
         """All definitions of the project's, by name; those of our own jobs concern nobody."""
         return [self._definitions[name] for name in sorted(self._definitions) if not name.startswith(OWN_NAMES)]
+
+    def sources(self) -> list[str]:
+        """Whose jobs can be run beside those of ``definitions``."""
+        return [source for resolver in self._resolvers for source in resolver.sources()]
 
     def _unknown(self, name: str) -> str:
         near = get_close_matches(name, [one.name for one in self.definitions()], n=3, cutoff=0.5)

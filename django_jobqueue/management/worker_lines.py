@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from .. import __version__, signals
 from ..drivers import Driver
+from ..jobs.definition import Definition
 from ..jobs.errors import printable
 from ..jobs.registry import registry
 from ..operations.failed_jobs import SHOWN_ENDING
@@ -81,9 +82,9 @@ class Session:
                 processes=self._processes,
                 workers=options.workers,
                 jobs=len(definitions),
+                tasks=registry.sources(),
             )
             return
-        modules = {definition.func.__module__ for definition in definitions}
         queues = "every queue" if EVERY_QUEUE in options.queues else ", ".join(options.queues)
         console.write(
             f"django_jobqueue {__version__}   worker {worker}   "
@@ -94,7 +95,7 @@ class Session:
         processes = "" if self._processes is None else f"{_counted_processes(self._processes)} of "
         console.write(
             f"  pool     {processes}{counted(options.workers, 'thread')}   max_attempts {options.max_attempts}   "
-            f"{counted(len(definitions), 'job')} in {counted(len(modules), 'module')}"
+            f"{_served(definitions, registry.sources())}"
         )
         console.write("")
 
@@ -140,6 +141,16 @@ class Session:
             grace,
             extra={"event": "pool_stopping", "reason": stopping.reason, "grace": self._options.grace},
         )
+
+
+def _served(definitions: Sequence[Definition], backends: Sequence[str]) -> str:
+    """Jobs are counted; tasks are found when one comes, so that only their backends are known."""
+    modules = {definition.func.__module__ for definition in definitions}
+    jobs = f"{counted(len(definitions), 'job')} in {counted(len(modules), 'module')}"
+    tasks = f"tasks of {', '.join(backends)}"
+    if not backends:
+        return jobs
+    return f"{jobs}   {tasks}" if definitions else tasks
 
 
 def _counted_processes(number: int) -> str:

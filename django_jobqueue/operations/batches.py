@@ -14,6 +14,7 @@ from ..dispatching.handler import Call
 from ..drivers import connections
 from ..drivers.base import CANCEL_LIMIT
 from ..jobs.records import BatchRecord
+from .keeping import keep_for_all
 from .lookup import read_metadata, to_uuid
 
 
@@ -58,9 +59,10 @@ class FoundBatch:
         Those that run end as they do; what they leave waiting, for another attempt for example, is removed soon.
         """
         driver = connections[self.connection]
-        removed = step = driver.cancel_batch(self.id)
+        kept = keep_for_all()
+        removed = step = driver.cancel_batch(self.id, keep_for=kept)
         while step == CANCEL_LIMIT:
-            step = driver.cancel_batch(self.id)
+            step = driver.cancel_batch(self.id, keep_for=kept)
             removed += step
         close(driver, self.id)
         return removed

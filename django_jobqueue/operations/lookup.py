@@ -15,10 +15,12 @@ from ..jobs.payloads import decode_metadata, decode_result
 from ..jobs.records import CANCELLED, FAILED, PROCESSED, AttemptRecord, JobRecord, ResultRecord
 from ..jobs.times import seconds
 from ..signals import job_cancelled
+from .keeping import keep_for_all
 from .reports import last_reports, note_removed
 
 # Most jobs that somebody waits for end soon; one that takes long is not asked about more often than a second.
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+WAS_CANCELLED = "The job was cancelled before it came to an end."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,9 @@ class Progress:
 class FoundJob:
     """A job as it was when it was read.
 
-    ``state`` is "scheduled", "ready", "reserved", "blocked", "failed" for a dead letter, or "processed" for one that
-    succeeded and kept its result. ``errors`` are the last failed attempts, the oldest first. ``result`` is what the
-    handler returned, None where ``result_error`` says why that could not be kept.
+    ``state`` is "scheduled", "ready", "reserved", "blocked", "failed" for a dead letter, and for one that keeps its
+    result "processed" or "cancelled". ``errors`` are the last failed attempts, the oldest first. ``result`` is what the
+    handler returned, None where ``result_error`` says why there is none.
     """
 
     id: UUID
@@ -56,7 +58,7 @@ class FoundJob:
 
     @property
     def has_ended(self) -> bool:
-        return self.state in {PROCESSED, FAILED}
+        return self.state in {PROCESSED, FAILED, CANCELLED}
 
     @property
     def progress(self) -> Progress | None:
@@ -67,11 +69,14 @@ class FoundJob:
         return Progress(100 if self.state == PROCESSED else record.percent, record.stage, record.updated_at)
 
     def cancel(self) -> bool:
-        """Remove the job from its queue; False when it is running, or gone."""
+        """Remove the job from its queue; False when it is running, or gone.
+
+        One that keeps its result is found as "cancelled" for as long.
+        """
         return cancel(self.id, connection=self.connection)
 
     def wait(self, timeout: float | timedelta) -> FoundJob | None:
-        """The job at its end, "processed" or "failed"; None when it is gone, and kept no result.
+        """The job at its end, "processed", "failed" or "cancelled"; None when it is gone, and kept no result.
 
         Raises TimeoutError when that takes longer than ``timeout`` seconds, and JobQueueError inside a transaction of
         the job's database, in which the end might never be seen.
@@ -131,7 +136,7 @@ def _wait(job: FoundJob, timeout: float) -> FoundJob | None:
 def cancel(job_id: UUID, *, connection: str) -> bool:
     """Remove a job that has not started; False when there is none, or it is reserved."""
     driver = connections[connection]
-    record = driver.cancel(job_id)
+    record = driver.cancel(job_id, keep_for=keep_for_all())
     if record is None:
         return False
     note_removed(driver, [job_id], CANCELLED)
@@ -170,7 +175,7 @@ def _of_job(record: JobRecord) -> FoundJob:
 
 
 def _of_result(record: ResultRecord) -> FoundJob:
-    value, error = None, record.error
+    value, error = None, WAS_CANCELLED if record.state == CANCELLED else record.error
     if not error:
         try:
             value = decode_result(record.value)
@@ -181,7 +186,7 @@ def _of_result(record: ResultRecord) -> FoundJob:
         name=record.name,
         queue=record.queue,
         connection=record.connection,
-        state=PROCESSED,
+        state=record.state,
         attempts=record.attempts,
         max_attempts=record.max_attempts,
         errors=record.errors.last,

@@ -115,6 +115,8 @@ def _of_one(one_id: UUID) -> HowFar | None:
         return HowFar("processed", 100, stage)
     if job.state == FAILED:
         return HowFar("failed", percent, stage)
+    if job.state == CANCELLED:
+        return HowFar("cancelled", percent, stage)
     return HowFar("running" if job.state == RESERVED else "waiting", percent, stage)
 
 

@@ -11,7 +11,7 @@ from ..conf import get_settings
 from ..jobs.context import JobContext
 from ..jobs.definition import Definition, Unset
 from ..jobs.errors import class_path, message_of, traceback_of
-from ..jobs.flows import batch_of, caught, read
+from ..jobs.flows import NOTHING, Flow, batch_of, caught
 from ..jobs.payloads import encode_result
 from ..jobs.records import AttemptRecord, Complete, Fail, NewResult, Release, Reservation, Settlement
 from ..jobs.retry import GiveUp, Policy, decide
@@ -40,6 +40,7 @@ class Attempt:
     listener: Listener
     started: float = field(default_factory=time.monotonic)
     secrets: list[str] = field(default_factory=list)
+    flow: Flow = NOTHING  # what follows the job; read before it runs
     _context: JobContext | None = None
 
     @property
@@ -128,14 +129,12 @@ class Attempt:
         keep_for = None if self.definition is None else self.definition.keep_result
         if keep_for is None:
             keep_for = self.options.keep_results
-        if keep_for or self.job.flow is not None:
+        if keep_for or self.flow.steps:
             return self._complete_with(value, keep_for)
-        return Complete(self.job)
+        return Complete(self.job, batch=self.flow.batch)
 
     def _complete_with(self, value: Any, keep_for: float) -> Complete:
-        flow = read(self.job.flow)
-        if not keep_for and not flow.steps:
-            return Complete(self.job, batch=flow.batch)
+        flow = self.flow
         settings = get_settings()
         limit = settings.payload_limit
         text, error = self._encoded(value, limit) if keep_for or flow.asks_for_result else ("", "")

@@ -110,11 +110,16 @@ class Desk:
         """Say what was stored, and end the batches whose last member this was."""
         driver = connections[batch[0].attempt.job.connection]
         batches: dict[UUID, None] = {}
-        for settlement in (ended.settlement for ended in batch):
-            if isinstance(settlement, Complete | Fail):
+        last: UUID | None = None  # the members of a batch share its id, and come one after the other
+        for ended in batch:
+            settlement = ended.settlement
+            if isinstance(settlement, Release):
+                continue
+            if settlement.then:
                 announce(driver, settlement.then)
-                if settlement.batch is not None:
-                    batches[settlement.batch] = None
+            if settlement.batch is not None and settlement.batch is not last:
+                last = settlement.batch
+                batches[last] = None
         # After the commit that they left it by. What an outage leaves open a sweep of any worker ends.
         with suppress(*driver.outages):
             for batch_id in batches:

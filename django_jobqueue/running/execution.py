@@ -114,7 +114,7 @@ def _handler_call(attempt: Attempt, limit: Limit) -> Callable[[], Any]:
     definition = attempt.definition or registry.get(job.name)
     args, kwargs = decode(job.payload, job.format)
     if job.flow is not None:
-        read(job.flow)  # what cannot follow the job is to be known before it runs
+        attempt.flow = read(job.flow)  # what cannot follow the job is to be known before it runs
     attempt.secrets = values_at(job.masked, args, kwargs)
 
     def call() -> Any:

@@ -1,9 +1,9 @@
 """The housekeeper: one thread for each worker process, for what no job waits for.
 
 It says every ten seconds that the process lives, and takes that back at a clean stop; it stores every five seconds, and
-at a clean stop, what was done; it rolls up and deletes what is old, a little at a time. It has a connection of its own
-for each of these moments only, so that a store that is slow or locked holds up nothing else. Whatever it cannot do is
-done at its next look, or not at all.
+at a clean stop, what was done; it looks every two seconds whether a restart was asked for; it rolls up and deletes what
+is old, a little at a time. It has a connection of its own for each of these moments only, so that a store that is slow
+or locked holds up nothing else. Whatever it cannot do is done at its next look, or not at all.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ MOST_CHUNKS = 20
 PRUNE_INTERVAL = 3600.0
 # What is counted is lost with a process that is killed: so much at most, for a row or a few in one transaction.
 COUNT_SECONDS = 5.0
+LOOK_SECONDS = 2.0
 # What a stop waits for a store that does not answer.
 LAST_SECONDS = 2.0
 STARTED = time.monotonic()  # of this process, or near enough
@@ -57,7 +58,8 @@ def _keeps(driver: Driver, ledger: Ledger) -> bool:
 class Housekeeper:
     """``stats`` tells what the process has done so far, ``is_well`` whether its loops turn.
 
-    ``on_well`` is called after each heartbeat that every store has taken while they do.
+    ``on_well`` is called after each heartbeat that every store has taken while they do; ``look`` every two seconds, and
+    may use the databases.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Housekeeper:
         *,
         is_well: Callable[[], bool] = lambda: True,
         on_well: Callable[[], None] = lambda: None,
+        look: Callable[[], None] = lambda: None,
         is_embedded: bool = False,
     ) -> None:
         self.id = uuid4()
@@ -81,9 +84,10 @@ class Housekeeper:
         self._stats = stats
         self._is_well = is_well
         self._on_well = on_well
+        self._look_for_wishes = look
         self._is_embedded = is_embedded
         self._host = host_name()
-        self._beat_at = self._prune_at = 0.0
+        self._beat_at = self._count_at = self._prune_at = 0.0
         #: Where the loops count what they do, for the databases that this process keeps house in.
         self.tally = Tally(alias for aliases in self._aliases.values() for alias in aliases)
         self._ends = Stopping()
@@ -109,7 +113,7 @@ class Housekeeper:
             except Exception:
                 logger.exception("The housekeeper of a worker failed; it looks again in %g s.", BEAT_SECONDS)
             is_known = True
-            self._waiter.wait(min(BEAT_SECONDS, COUNT_SECONDS))
+            self._waiter.wait(min(BEAT_SECONDS, COUNT_SECONDS, LOOK_SECONDS))
         self._each(self._leave if is_known else self._count)
 
     def _look(self) -> None:
@@ -118,7 +122,11 @@ class Housekeeper:
             self._beat_at = now + BEAT_SECONDS
             if self._each(self._beat) and self._is_well():
                 self._on_well()
-        self._each(self._count)
+        if now >= self._count_at:
+            self._count_at = now + COUNT_SECONDS
+            self._each(self._count)
+        self._look_for_wishes()
+        close_connections()
         if time.monotonic() >= self._prune_at:
             self._prune()
 

@@ -1,15 +1,16 @@
 """The keeper: one thread for each loop, for what must happen while a handler runs.
 
 It hands back the unstarted when the job in hand outlasts a slice, flushes what has finished, renews reservations,
-stores what a handler says of its progress, tells a handler that its time is over, and, when the grace time ends,
-releases the job in hand. It has a database connection of its own, opened only when there is such a thing to do.
+stores what a handler says of its progress, tells a handler that its time is over, takes in what its loop would hear if
+it waited, and, when the grace time ends, releases the job in hand. It has a database connection of its own, opened only
+when there is such a thing to do.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from threading import Thread
@@ -34,6 +35,11 @@ logger = logging.getLogger("django_jobqueue")
 RENEWALS_PER_RESERVATION = 3
 # After what failed, until the next look.
 TRY_AGAIN_SECONDS = 1.0
+# After a batch it goes on looking, once a slice, for so long: to be woken by the next batch costs that one's first job
+# time, since two threads then want the interpreter.
+AWAKE_SECONDS = 1.0
+# News that nobody takes heaps up in the server, which in the end cuts off whoever does not.
+DRAIN_SECONDS = 1.0
 
 
 class Keeper:
@@ -47,6 +53,7 @@ class Keeper:
         options: WorkerOptions,
         limit: Limit,
         on_abandoned: Callable[[], None],
+        drivers: Sequence[Driver] = (),
     ) -> None:
         self._hand = hand
         self._desk = desk
@@ -54,6 +61,7 @@ class Keeper:
         self._options = options
         self._limit = limit
         self._on_abandoned = on_abandoned
+        self._drivers = drivers
         self._waiter = stopping.waiter()
         desk.board.wake = self._waiter.wake
         self._aside = Aside()
@@ -61,9 +69,11 @@ class Keeper:
         self._ended = False
         self._idle = True
         self._renew_at = 0.0
+        self._awake_until = 0.0
 
     def watch(self) -> None:
         """A batch begins: see to it that the keeper looks at it within a slice."""
+        self._awake_until = time.monotonic() + AWAKE_SECONDS
         if self._thread is None:
             self._desk.board.aside = self._aside
             self._thread = Thread(target=self._run, name="jobqueue-keeper", daemon=True)
@@ -86,6 +96,8 @@ class Keeper:
             while not self._ended:
                 self._idle = True  # before the look: a batch that begins during it wakes us
                 pause = self._look_safely()
+                if pause is None and time.monotonic() < self._awake_until and not self._stopping.requested:
+                    pause = SLICE_SECONDS
                 # In a longer pause than a slice it must be woken for the next batch.
                 self._idle = pause is None or pause > SLICE_SECONDS
                 self._waiter.pause(pause)
@@ -123,6 +135,8 @@ class Keeper:
             due.append(slice_left)  # a job that begins after this look may have little time
         elif self._hand.has_unstarted or self._desk.held():
             due.append(SLICE_SECONDS)
+        elif self._drain():
+            due.append(DRAIN_SECONDS)
         due += [seconds for seconds in (self._limit.look(), self._look_at_board(running)) if seconds is not None]
         if self._stopping.requested and running is not None:
             due.append(self._grace_left(now))
@@ -156,6 +170,13 @@ class Keeper:
             # The loop says so, and tries again; what is due stays on the desk.
             with suppress(*driver.outages):
                 self._desk.flush(driver.alias)
+
+    def _drain(self) -> bool:
+        """The loop does not wait; return whether there is something to hear."""
+        ears = [driver.ear for driver in self._drivers if driver.ear is not None]
+        for ear in ears:
+            ear.drain()
+        return bool(ears)
 
     def _renew(self) -> None:
         """Of each store on its own: one that is out of reach costs no other its reservations."""

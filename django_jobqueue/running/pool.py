@@ -64,6 +64,7 @@ class Pool:
             lambda: self.stats,
             is_well=lambda: self.is_well,
             on_well=on_well,
+            look=self._restart.look,
             is_embedded=is_embedded,
         )
 

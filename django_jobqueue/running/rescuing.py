@@ -11,6 +11,7 @@ from ..dispatching.dispatch import announce as announce_stored
 from ..drivers import Driver
 from ..drivers.base import RESCUE_LIMIT
 from ..jobs.records import Rescued
+from ..operations.keeping import keep_for
 from ..signals import job_failed
 
 logger = logging.getLogger("django_jobqueue")
@@ -62,5 +63,5 @@ def announce(driver: Driver, job: Rescued, why: str) -> None:
 
 def sweep(driver: Driver) -> None:
     """End the batches that nobody has ended, since whoever ended their last member crashed."""
-    for closed in driver.sweep_batches():
+    for closed in driver.sweep_batches(keep_for=keep_for()):
         announce_closed(driver, closed)

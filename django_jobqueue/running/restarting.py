@@ -1,6 +1,7 @@
 """Whether the loops of a process shall end, each after its job, for the process to start afresh with new code.
 
-Asked through the store, by ``queue_restart``. Only what was asked after the start of this process counts: that is told
+Asked through the store, by ``queue_restart``, and looked for by the housekeeper: no loop waits for a database that it
+does not serve. Only what was asked after the start of this process counts: that is told
 by the store's clock, or by a moment that changes, and never by the clocks of two hosts.
 """
 
@@ -18,8 +19,6 @@ from .housekeeping import STARTED
 if TYPE_CHECKING:  # at import it would load the models, and this may be imported before the apps are ready
     from ..drivers.ledger import Ledger
 
-LOOK_INTERVAL = 1.0
-
 
 class Restart:
     """The loops of a process share one; ``reason`` is empty until it was asked for. Without ledgers nobody asks."""
@@ -28,20 +27,15 @@ class Restart:
         self.reason = ""
         self._ledgers = ledgers
         self._known: dict[str, datetime | None] = {}
-        self._look_at = 0.0
 
     def ask(self, reason: str) -> None:
         self.reason = self.reason or reason
 
-    def look_when_due(self) -> None:
-        """Look once a second, whichever loop comes first; what a store cannot answer is asked again."""
-        now = time.monotonic()
-        if now < self._look_at or self.reason:
-            return
-        self._look_at = now + LOOK_INTERVAL
+    def look(self) -> None:
+        """What a store cannot answer is asked again at the next look."""
         for ledger in self._ledgers:
             with suppress(*ledger.outages):
-                self._look(ledger, now - STARTED)
+                self._look(ledger, time.monotonic() - STARTED)
 
     def _look(self, ledger: Ledger, ran: float) -> None:
         wish = ledger.asked(RESTART)

@@ -11,10 +11,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from types import FrameType
+
+from ..drivers.base import Ear
+from .watching import Bell, readable
 
 # The first asks for a clean stop, a second one to stop now; SIGQUIT means now at once. Windows lacks some.
 STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
@@ -57,6 +60,7 @@ class Stopping:
     def dismiss(self, waiter: Waiter) -> None:
         with self._changing:
             self._waiters = [other for other in self._waiters if other is not waiter]
+        waiter.close()
 
 
 class Waiter:
@@ -65,9 +69,14 @@ class Waiter:
     def __init__(self, stopping: Stopping) -> None:
         self._stopping = stopping
         self._wakes: SimpleQueue[None] = SimpleQueue()
+        # What ends a wait that watches sockets; few do.
+        self._bell: Bell | None = None
+        self._is_watching = False
 
     def wake(self) -> None:
         self._wakes.put(None)
+        if self._is_watching and self._bell is not None:
+            self._bell.ring()
 
     def wait(self, seconds: float | None) -> bool:
         """Wait until woken, at most ``seconds``; return whether a stop was asked for. A stop never lets it wait."""
@@ -75,23 +84,55 @@ class Waiter:
             self.pause(seconds)
         return self._stopping.requested
 
-    def pause(self, seconds: float | None) -> bool:
-        """Wait until woken, at most ``seconds``, also while stopping; return whether it was woken."""
+    def pause(self, seconds: float | None, ears: Sequence[Ear] = ()) -> bool:
+        """Wait until woken, at most ``seconds``, also while stopping; return whether it was woken.
+
+        ``ears`` are listened to meanwhile: whoever hears that this one is meant wakes it.
+        """
         longest = HEARING_SECONDS if threading.current_thread() is threading.main_thread() else None
         ends = None if seconds is None else time.monotonic() + seconds
-        while not self._is_woken(_shorter(longest, None if ends is None else ends - time.monotonic())):
+        while not self._is_woken(_shorter(longest, None if ends is None else ends - time.monotonic()), ears):
             if ends is not None and time.monotonic() >= ends:
                 return False
         while not self._wakes.empty():
             self._wakes.get()
         return True
 
-    def _is_woken(self, seconds: float | None) -> bool:
+    def close(self) -> None:
+        """Nobody waits here any more."""
+        if self._bell is not None:
+            self._bell.close()
+
+    def _is_woken(self, seconds: float | None, ears: Sequence[Ear]) -> bool:
+        if ears:
+            self._watch(seconds, ears)
+            return not self._wakes.empty()
         try:
             self._wakes.get(timeout=seconds)
         except Empty:
             return False
         return True
+
+    def _watch(self, seconds: float | None, ears: Sequence[Ear]) -> None:
+        """Wait until woken, or until there is something to hear, and hear it."""
+        bell = self._bell = self._bell or Bell()
+        held: dict[int, Ear] = {}
+        try:
+            for ear in ears:
+                if (descriptor := ear.begin()) is not None:
+                    held[descriptor] = ear
+            self._is_watching = True  # before the look: who wakes us after it rings
+            ready = readable([bell.descriptor, *held], seconds) if self._wakes.empty() else []
+            self._is_watching = False
+            for descriptor in ready:
+                if descriptor == bell.descriptor:
+                    bell.silence()
+                else:
+                    held[descriptor].hear()
+        finally:
+            self._is_watching = False
+            for ear in held.values():
+                ear.end()
 
 
 def _shorter(longest: float | None, left: float | None) -> float | None:

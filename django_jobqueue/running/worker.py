@@ -18,7 +18,7 @@ from django.dispatch import Signal
 
 from ..conf import get_settings
 from ..drivers import Driver, connections
-from ..drivers.base import PRUNE_LIMIT
+from ..drivers.base import PRUNE_LIMIT, Ear
 from ..exceptions import InvalidConnection
 from ..jobs.records import Reserved, ReserveLimit
 from ..operations.pruning import deletes_of
@@ -115,7 +115,9 @@ class Worker:
         self._hand = Hand()
         self._desk = Desk(self.stats, lambda: self.stopping.requested, tally)
         self._limit = Limit(page)
-        self._keeper = Keeper(self._hand, self._desk, self.stopping, self.options, self._limit, on_abandoned)
+        self._keeper = Keeper(
+            self._hand, self._desk, self.stopping, self.options, self._limit, on_abandoned, self.drivers
+        )
         self._health = {
             driver.alias: StoreHealth(driver, self.options.sleep, self.options.error_backoff_cap)
             for driver in self.drivers
@@ -201,8 +203,6 @@ class Worker:
     def _turn(self) -> bool:
         """Look at every queue once; return whether there was anything to do."""
         self._maintain_when_due()
-        if self._all_answered():
-            self._restart.look_when_due()
         staged = self._stage_when_due()
         if self._reserve_and_run():
             return True
@@ -222,6 +222,8 @@ class Worker:
             granted = self._budget.take(limit.rows)
             if not granted:
                 return False
+            if granted < limit.rows:
+                limit = replace(limit, rows=granted)
             reserved = Reserved([], more=False)
             asked = time.monotonic()
             try:
@@ -229,7 +231,7 @@ class Worker:
                     reserved = lane.driver.reserve(
                         lane.queue,
                         self.identity,
-                        replace(limit, rows=granted),
+                        limit,
                         retry_after=self.options.retry_after,
                         after=lane.mark,
                     )
@@ -354,9 +356,11 @@ class Worker:
             pause = min(pause, max(0.0, ends_at - now))
         if self.stopping.requested:
             return
-        self._was_woken = self._waiter.pause(pause)
+        self._was_woken = self._waiter.pause(pause, self._ears())
         if self._was_woken:
-            self._woken_at = time.monotonic()
+            self._woken_at = self._turned_at = time.monotonic()
+            if self._reason_to_stop(ends_at) is None:
+                self._reserve_and_run()  # before all that is done by the clock: somebody has just dispatched it
         else:
             self._stage_at = 0.0
             self._poll = min(self._poll * 2, self.options.sleep)
@@ -366,6 +370,15 @@ class Worker:
         self._listened = list(self.drivers)
         for driver in self.drivers:
             driver.listen(self._waiter, self._strict)
+        for ear in self._ears():
+            if ear.begin() is not None:
+                ear.end()
+
+    def _ears(self) -> list[Ear]:
+        """What to listen to; nothing of a store that is out of reach, which would be waited for."""
+        return [
+            driver.ear for driver in self._listened if driver.ear is not None and not self._health[driver.alias].is_down
+        ]
 
     # The store
 

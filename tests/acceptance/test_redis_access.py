@@ -19,6 +19,7 @@ from redis.exceptions import NoPermissionError
 
 from django_jobqueue.drivers.redis import RedisDriver
 from django_jobqueue.jobs.records import Complete, Fail, Release, ReserveLimit
+from django_jobqueue.running.stopping import Stopping
 from lab.servers import Redis, free_port
 from tests.drivers.contract import attempt, new
 from tests.helpers.servers import private_redis, running
@@ -29,10 +30,6 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.xdist_group("private server"),
 ]
-
-
-class Ears:
-    def wake(self) -> None: ...
 
 
 @pytest.fixture
@@ -143,11 +140,17 @@ def test_a_master_is_found_through_sentinel(sentinel_port: int, settings: Any) -
     driver = through_sentinel(settings, sentinel_port)
     assert driver.problems() == []
     assert len(run_one(driver)) == 1
-    ears = Ears()
-    driver.listen(ears)
-    assert driver._listener is not None
-    assert driver._listener.subscribed.wait(60)
-    driver.unlisten(ears)
+    stopping = Stopping()
+    waiter = stopping.waiter()
+    driver.listen(waiter)
+    assert driver.ear is not None
+    ear = driver.ear
+    assert not waiter.pause(0, [ear])
+    wait_until(lambda: driver.client.pubsub_numsub(driver.keys.channel)[0][1] == 1, "it is subscribed")
+    RedisDriver("default", {"CACHE": driver.options.cache, "PREFIX": driver.options.prefix}).push([new()])
+    assert waiter.pause(60, [ear])
+    driver.unlisten(waiter)
+    stopping.dismiss(waiter)
     driver.close()
 
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_django.live_server_helper import LiveServer
 
+from django_jobqueue.running.options import WorkerOptions
 from django_jobqueue.running.worker import Worker
 from shop import jobs
 from tests.browser.test_admin_browser import _no_complaints, browsing, find
 from tests.browser.test_admin_browser import _no_proxy as _no_proxy
+from tests.helpers.gates import Gate, Started
+from tests.helpers.gates import gate as gate
+from tests.helpers.gates import start as start
 from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("browser")]
+
+#: What is shown of a chain of three while the first, the second and the third job are half done.
+HALVES = [("16", "counting 7/12", "running"), ("50", "ordering 7/12", "running"), ("83", "printing 7/12", "running")]
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +62,39 @@ def test_a_bar_moves_while_a_chain_of_three_jobs_runs(live_server: LiveServer, t
         wait_until(lambda: shown(browser) == ("100", "printing 12/12", "done"), lambda: f"the end: {shown(browser)}")
         assert browser.execute_script("return window.isTheSame"), "the page was never loaded anew"
         assert find(browser, ".jobqueue-state").get_attribute("role") == "status"
+        _no_complaints(browser)
+
+
+def test_the_bar_moves_inside_of_each_job(
+    live_server: LiveServer,
+    tmp_path: Path,
+    strict: None,
+    monkeypatch: pytest.MonkeyPatch,
+    start: Callable[..., Started],
+) -> None:
+    """Each of three jobs is held when it has said that it is half done."""
+    halts, paused = [Gate() for _ in range(3)], count()
+
+    def sleep(seconds: float) -> None:
+        job, item = divmod(next(paused), jobs.ITEMS)
+        if item == jobs.ITEMS // 2:
+            halts[job].pass_through()
+
+    monkeypatch.setattr(jobs, "sleep", sleep)
+    with browsing(tmp_path / "profile") as browser:
+        restock(browser, live_server)
+        browser.execute_script("window.isTheSame = true")
+        try:
+            start(Worker(WorkerOptions.from_settings(stop_when_empty=True)))
+            for halt, half in zip(halts, HALVES, strict=True):
+                halt.wait_until_entered()
+                wait_until(lambda half=half: shown(browser) == half, lambda: f"the bar moves: {shown(browser)}")
+                halt.open()
+        finally:
+            for halt in halts:
+                halt.open()
+        wait_until(lambda: shown(browser) == ("100", "printing 12/12", "done"), lambda: f"the end: {shown(browser)}")
+        assert browser.execute_script("return window.isTheSame"), "the page was never loaded anew"
         _no_complaints(browser)
 
 

@@ -23,6 +23,11 @@ def echo(*args: Any, **kwargs: Any) -> Any:
     return args, kwargs
 
 
+@task
+def double(key: Any) -> Any:
+    return {key: key * 2}
+
+
 @task(queue_name="mail", priority=7)
 def send(text: str) -> None:
     seen.append(text)

@@ -16,7 +16,7 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.utils import timezone
 
-from django_jobqueue import Exponential, get_job
+from django_jobqueue import Exponential, JobCancelled, get_job
 from django_jobqueue.drivers import Driver
 from django_jobqueue.jobs.records import ReserveLimit
 from django_jobqueue.jobs.registry import registry
@@ -131,6 +131,18 @@ def test_run_after_is_waited_for(board: Any, worker: Worker, clock: Clock) -> No
     assert not worker.work_once(now=clock.now)
     assert worker.work_once(now=clock.tick(3700))
     assert board.add.get_result(result.id).status == Status.SUCCESSFUL
+
+
+def test_run_after_may_be_a_time_from_now(board: Any, worker: Worker, clock: Clock, settings: Any) -> None:
+    for uses_zones in (True, False):
+        settings.USE_TZ = uses_zones
+        before = timezone.now()
+        result = board.add.using(run_after=timedelta(hours=1)).enqueue(1)
+        found = board.add.get_result(result.id)
+        assert before + timedelta(hours=1) <= found.task.run_after <= timezone.now() + timedelta(hours=1)
+        assert found.status == Status.READY
+    assert not worker.work_once(now=clock.now)
+    assert worker.work_once(now=clock.tick(3700))
 
 
 def test_moments_are_naive_without_time_zones(board: Any, worker: Worker, settings: Any) -> None:
@@ -388,9 +400,68 @@ def test_there_is_no_result_of_a_job_that_is_no_task(board: Any) -> None:
         tasks.default_task_backend.get_result(str(dispatched.id))
 
 
-def test_there_is_no_result_of_a_task_that_was_cancelled(board: Any) -> None:
+def test_a_task_that_was_cancelled_has_failed_with_the_cause(driver: Driver, use: Any) -> None:
+    board = use()
+    result = board.add.using(queue_name="mail", priority=5).enqueue(1, second=(2,))
+    assert cancel(UUID(result.id), connection="default")
+    found = board.add.get_result(result.id)
+    assert (found.status, found.is_finished, found.attempts, found.worker_ids) == (Status.FAILED, True, 0, [])
+    assert [error.exception_class for error in found.errors] == [JobCancelled]
+    assert "was cancelled" in found.errors[0].traceback
+    assert (found.args, found.kwargs) == ([1], {"second": [2]})
+    assert (found.task.queue_name, found.task.priority) == ("mail", 5)
+    assert (found.started_at, found.last_attempted_at) == (None, None)
+    assert found.enqueued_at <= found.finished_at
+    with pytest.raises(ValueError, match="failed"):
+        _ = found.return_value
+    result.refresh()
+    assert result.status == Status.FAILED
+
+
+def test_a_task_that_was_cancelled_after_an_attempt_has_the_error_of_that_too(
+    driver: Driver, use: Any, worker: Worker
+) -> None:
+    board = use()
+    result = board.fail.enqueue()
+    worker.work_once()
+    assert cancel(UUID(result.id), connection="default")
+    found = board.fail.get_result(result.id)
+    assert [error.exception_class for error in found.errors] == [KeyError, JobCancelled]
+    assert (found.attempts, found.worker_ids) == (1, [worker.identity])
+    assert found.started_at == found.last_attempted_at < found.finished_at
+
+
+def test_a_task_without_its_function_that_was_cancelled_has_failed(board: Any, monkeypatch: Any) -> None:
+    result = board.add.enqueue(1)
+    monkeypatch.delattr(board, "add")
+    assert cancel(UUID(result.id), connection="default")
+    assert tasks.default_task_backend.get_result(result.id).status == Status.FAILED
+
+
+def test_options_that_are_wrong_keep_nobody_from_cancelling(board: Any, use: Any) -> None:
+    result = board.add.enqueue(1)
+    use(MAX_ATTEMPTS=0)
+    assert cancel(UUID(result.id), connection="default")
+    job = get_job(result.id)
+    assert job is not None
+    assert job.state == "cancelled"
+
+
+def test_a_cancelled_task_is_kept_as_long_as_a_result(board: Any, use: Any, memory: Driver, clock: Clock) -> None:
+    use(KEEP_RESULTS=600)
     result = board.add.enqueue(1)
     assert cancel(UUID(result.id), connection="default")
+    assert memory.prune_results(now=clock.tick(500)) == 0
+    assert memory.prune_results(now=clock.tick(200)) == 1
+    with pytest.raises(DoesNotExist):
+        result.refresh()
+
+
+def test_there_is_no_result_of_a_failed_task_that_was_forgotten(board: Any, use: Any, worker: Worker) -> None:
+    use(MAX_ATTEMPTS=1)
+    result = board.fail.enqueue()
+    worker.work_once()
+    assert [one.status for one in failed_jobs.forget(failed_jobs.newest())] == ["forgotten"]
     with pytest.raises(DoesNotExist):
         result.refresh()
 

@@ -22,6 +22,7 @@ def test_a_double_takes_what_the_real_one_takes(use: Any, backend: str) -> None:
     later = timezone.now() + timedelta(hours=1)
     result = board.echo.using(run_after=later, priority=5, queue_name="low").enqueue((1,), key=2)
     assert (result.args, result.kwargs) == ([[1]], {"key": 2})
+    board.add.using(run_after=timedelta(hours=1)).enqueue(1)
     board.add_later.enqueue(1, 2)
     board.look.enqueue()
     if CARRIES_OPTIONS:
@@ -59,3 +60,4 @@ def test_dummy_keeps_what_was_enqueued(use: Any) -> None:
     assert (kept.id, kept.task.queue_name, kept.args) == (result.id, "mail", ["x"])
     assert board.seen == []
     tasks.default_task_backend.clear()
+    assert tasks.default_task_backend.results == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -62,6 +62,8 @@ def test_a_refusal_names_the_argument(board: Any) -> None:
         board.add.enqueue(1, [{"a": float("nan")}])
     with pytest.raises(InvalidPayload, match=r"^argument 2: bytes"):
         board.echo.enqueue(1, b"x")
+    with pytest.raises(InvalidPayload, match=r"^argument 1: Object of type datetime is not JSON serializable"):
+        board.echo.enqueue(datetime(2026, 1, 1, tzinfo=UTC))
 
 
 class Colour(enum.StrEnum):
@@ -137,6 +139,11 @@ def test_a_queue_that_is_not_in_queues_is_refused(board: Any) -> None:
 def test_what_django_refuses_is_refused(board: Any, change: Any) -> None:
     with pytest.raises(InvalidTask):
         board.add.using(**change)
+
+
+def test_a_time_from_now_that_never_comes_is_refused(board: Any) -> None:
+    with pytest.raises(InvalidTask, match="run_after"):
+        board.add.using(run_after=timedelta.max)
 
 
 def test_a_task_that_a_worker_could_not_find_is_refused(board: Any) -> None:

@@ -6,12 +6,14 @@ import logging
 import sys
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from django_jobqueue import JobTimeout
 from django_jobqueue.drivers import Driver
 from django_jobqueue.jobs.records import ReserveLimit
+from django_jobqueue.operations.lookup import cancel
 from django_jobqueue.running.worker import Worker
 from tests.contrib.names import JobQueueBackend, Status, compat, running, tasks
 from tests.drivers.contract import Clock
@@ -156,6 +158,12 @@ def test_a_task_that_was_taken_away_is_not_finished(
         board.seen = kept
     assert "task_finished" not in [name for name, *_ in sent]
     assert not running._running
+
+
+def test_a_task_that_was_cancelled_is_not_finished(board: Any, sent: Sent) -> None:
+    result = board.add.enqueue(1)
+    assert cancel(UUID(result.id), connection="default")
+    assert brief(sent) == [("task_enqueued", Status.READY, None)]
 
 
 def test_a_log_of_djangos_own_tells_the_error_and_no_secret(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.db import connection, connections, transaction
 
 from django_jobqueue import InvalidOption, dispatch_many, get_job
@@ -23,6 +22,8 @@ from django_jobqueue.running.options import WorkerOptions
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import attempt, new
 from tests.helpers.aliases import database_alias
+from tests.helpers.databases import replica as replica
+from tests.helpers.databases import second_database as second_database
 from tests.helpers.work.jobs import fail, mark
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -148,36 +149,6 @@ def test_what_is_settled_is_stamped_in_utc(elsewhere: DatabaseDriver) -> None:
 # Routers and aliases
 
 
-class ReadsElsewhere:
-    """As a project with a replica has it."""
-
-    def db_for_read(self, model: type, **hints: Any) -> str:
-        return "replica"
-
-    def db_for_write(self, model: type, **hints: Any) -> str:
-        return "default"
-
-    def allow_relation(self, *objects: Any, **hints: Any) -> bool:
-        return True
-
-
-class Forbidden(BaseException):
-    """Not caught by what copes with outages."""
-
-
-@pytest.fixture
-def replica(settings: Any) -> Iterator[None]:
-    """A database that nothing of a queue may be read from."""
-
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise Forbidden("the replica was asked")
-
-    with database_alias("replica") as alias:
-        alias.connect = refuse  # type: ignore[method-assign]
-        settings.DATABASE_ROUTERS = [ReadsElsewhere()]
-        yield
-
-
 def test_nothing_of_a_queue_is_read_from_a_replica(replica: None, settings: Any) -> None:
     """F69"""
     settings.JOBQUEUE = {}
@@ -204,26 +175,6 @@ def test_nothing_of_a_queue_is_read_from_a_replica(replica: None, settings: Any)
     driver.rescue(max_attempts=3)
     driver.release_worker("nobody")
     assert driver.clear("default", limit=1) == 0
-
-
-@pytest.fixture
-def second_database(tmp_path: Path) -> Iterator[str]:
-    """The alias "queue", of a database with the queue's tables only."""
-    name = f"{connection.settings_dict['NAME']}_queue"
-    if connection.vendor == "sqlite":
-        name = str(tmp_path / "queue.sqlite3")
-    else:
-        with connection.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE IF EXISTS {name}")
-            cursor.execute(f"CREATE DATABASE {name}")
-    try:
-        with database_alias("queue", NAME=name):
-            call_command("migrate", "django_jobqueue", database="queue", verbosity=0)
-            yield "queue"
-    finally:
-        if connection.vendor != "sqlite":
-            with connection.cursor() as cursor:
-                cursor.execute(f"DROP DATABASE {name}")
 
 
 def test_everything_of_a_queue_stays_in_the_database_of_its_connection(second_database: str, settings: Any) -> None:

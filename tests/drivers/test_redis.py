@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -67,7 +68,7 @@ def test_nothing_is_left_of_jobs_that_have_ended(store: Store, driver: RedisDriv
 
 def test_keys_share_one_hash_slot_whatever_the_queue_is_called(driver: RedisDriver) -> None:
     """F91"""
-    keys = [*driver.keys.of(["mail", "}{", "{other}", "ü"]), driver.keys.answered("host:1:}{")]
+    keys = [*driver.keys.common, *driver.keys.of(["mail", "}{", "{other}", "ü"]), driver.keys.answered("host:1:}{")]
     assert len({key_slot(key.encode()) for key in keys}) == 1
 
 
@@ -166,6 +167,33 @@ def test_a_server_that_has_lost_the_scripts_is_given_them_again(store: Store, dr
     finally:
         for script in SCRIPTS.values():
             script._digest = script._digest[::-1]
+
+
+def test_a_connection_that_the_server_has_closed_costs_no_call(store: Store, driver: RedisDriver) -> None:
+    """The one that is kept from call to call, as after a restart."""
+    store.push(new())
+    ((_, kept),) = driver.store._wire._kept.values()
+    with closing(driver.client.client()) as other:
+        other.execute_command("CLIENT", "KILL", "ADDR", "{}:{}".format(*kept._sock.getsockname()))
+    job = store.dispatch()
+    assert driver.get(job.id) is not None
+
+
+def test_a_call_that_is_interrupted_leaves_the_next_one_no_answer(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the timeout of a job, at any moment."""
+    store.push(new("first"))
+    ((_, kept),) = driver.store._wire._kept.values()
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kept, "read_response", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.push(new("second"))
+    assert [job.name for job in driver.peek("default", limit=9)] == ["first", "second"]
 
 
 # Jobs and time

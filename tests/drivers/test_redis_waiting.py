@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from select import select
 from threading import Event, Thread
@@ -16,24 +17,23 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 
 from django_jobqueue.drivers.redis import RedisDriver
 from django_jobqueue.drivers.redis import news as redis_news
+from django_jobqueue.drivers.redis.news import NewsEar
 from django_jobqueue.drivers.redis.options import RedisOptions
 from django_jobqueue.jobs.records import ReserveLimit
+from django_jobqueue.running.stopping import Stopping, Waiter
 from tests.drivers.contract import new
 from tests.helpers.redis import redis_driver
+from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.django_db(transaction=True)]
 
 DEADLINE = 60.0
 
 
-class Ears:
-    """A waiter that remembers that it was woken."""
-
-    def __init__(self) -> None:
-        self.woken = Event()
-
-    def wake(self) -> None:
-        self.woken.set()
+def heard(driver: RedisDriver, waiter: Waiter, seconds: float = DEADLINE) -> bool:
+    """Whether the waiter was woken meanwhile."""
+    assert driver.ear is not None
+    return waiter.pause(seconds, [driver.ear])
 
 
 @pytest.fixture
@@ -49,62 +49,139 @@ def elsewhere(driver: RedisDriver) -> RedisDriver:
 
 
 @pytest.fixture
-def ears(driver: RedisDriver) -> Iterator[Ears]:
-    ears = Ears()
-    driver.listen(ears)
-    yield ears
-    driver.unlisten(ears)
+def stopping() -> Iterator[Stopping]:
+    stopping = Stopping()
+    yield stopping
+    for waiter in stopping._waiters:
+        stopping.dismiss(waiter)
+
+
+@pytest.fixture
+def waiter(driver: RedisDriver, stopping: Stopping) -> Iterator[Waiter]:
+    """Who listens to it."""
+    waiter = stopping.waiter()
+    driver.listen(waiter)
+    yield waiter
+    driver.unlisten(waiter)
+
+
+def subscriptions(driver: RedisDriver) -> int:
+    ((_, count),) = driver.client.pubsub_numsub(driver.keys.channel)
+    return int(count)
 
 
 def subscribed(driver: RedisDriver) -> None:
-    assert driver._listener is not None
-    assert driver._listener.subscribed.wait(DEADLINE)
+    assert driver.ear is not None
+    if driver.ear.begin() is not None:
+        driver.ear.end()
+    wait_until(lambda: subscriptions(driver) == 1, "it is subscribed")
 
 
-def test_a_push_of_another_process_wakes(driver: RedisDriver, elsewhere: RedisDriver, ears: Ears) -> None:
+def test_a_push_of_another_process_wakes(driver: RedisDriver, elsewhere: RedisDriver, waiter: Waiter) -> None:
     subscribed(driver)
     elsewhere.push([new()])
-    assert ears.woken.wait(DEADLINE)
+    assert heard(driver, waiter)
 
 
-def test_a_job_handed_back_by_another_process_wakes(driver: RedisDriver, elsewhere: RedisDriver, ears: Ears) -> None:
+def test_a_push_during_the_wait_wakes(driver: RedisDriver, elsewhere: RedisDriver, waiter: Waiter) -> None:
+    subscribed(driver)
+    with ThreadPoolExecutor() as threads:
+        wait = threads.submit(heard, driver, waiter)
+        wait_until(lambda: waiter._is_watching, "it waits")
+        elsewhere.push([new()])
+        assert wait.result(DEADLINE)
+
+
+def test_a_job_handed_back_by_another_process_wakes(
+    driver: RedisDriver, elsewhere: RedisDriver, waiter: Waiter
+) -> None:
     elsewhere.push([new()])
     held = elsewhere.reserve("default", "w1", ReserveLimit(rows=1, max_attempts=3), retry_after=60).jobs
     subscribed(driver)
-    ears.woken.clear()
+    waiter.pause(0)
     elsewhere.hand_back(held)
-    assert ears.woken.wait(DEADLINE)
+    assert heard(driver, waiter)
 
 
-def test_a_push_of_this_process_wakes_without_the_server(driver: RedisDriver) -> None:
+def test_a_push_of_this_process_wakes_without_the_server(driver: RedisDriver, stopping: Stopping) -> None:
     driver.notifies = False
-    ears = Ears()
-    driver.listen(ears)
-    assert driver._listener is None
+    waiter = stopping.waiter()
+    driver.listen(waiter)
+    assert driver.ear is None
     driver.push([new()])
-    assert ears.woken.is_set()
+    assert waiter.pause(0)
 
 
-def test_nobody_is_woken_for_a_queue_that_is_not_theirs(driver: RedisDriver, elsewhere: RedisDriver) -> None:
-    mail, other = Ears(), Ears()
+def test_a_stop_ends_a_wait_at_once(driver: RedisDriver, stopping: Stopping, waiter: Waiter) -> None:
+    with ThreadPoolExecutor() as threads:
+        wait = threads.submit(heard, driver, waiter)
+        wait_until(lambda: waiter._is_watching, "it waits")
+        stopping.ask("the end")
+        assert wait.result(DEADLINE)
+
+
+def test_nobody_is_woken_for_a_queue_that_is_not_theirs(
+    driver: RedisDriver, elsewhere: RedisDriver, stopping: Stopping
+) -> None:
+    mail, other = stopping.waiter(), stopping.waiter()
     driver.listen(mail, ["mail"])
     driver.listen(other, ["other"])
     subscribed(driver)
     elsewhere.push([new(queue="other")])
-    assert other.woken.wait(DEADLINE)
-    assert not mail.woken.is_set()
+    assert heard(driver, other)
+    assert not mail.pause(0)
     driver.unlisten(mail)
     driver.unlisten(other)
 
 
-def test_the_thread_ends_with_the_last_listener(driver: RedisDriver) -> None:
-    ears = Ears()
-    driver.listen(ears)
-    listener = driver._listener
-    assert listener is not None
-    driver.unlisten(ears)
-    assert driver._listener is None
-    assert not listener._thread.is_alive()
+def test_whoever_waits_first_hears_for_all(driver: RedisDriver, elsewhere: RedisDriver, stopping: Stopping) -> None:
+    waiters = [stopping.waiter() for _ in range(3)]
+    for waiter in waiters:
+        driver.listen(waiter)
+    subscribed(driver)
+    with ThreadPoolExecutor() as threads:
+        waits = [threads.submit(heard, driver, waiter) for waiter in waiters]
+        wait_until(lambda: all(waiter._is_watching for waiter in waiters), "they wait")
+        assert subscriptions(driver) == 1
+        elsewhere.push([new()])
+        assert all(wait.result(DEADLINE) for wait in waits)
+    for waiter in waiters:
+        driver.unlisten(waiter)
+
+
+def test_messages_are_heard_wherever_the_network_cuts_them(driver: RedisDriver) -> None:
+    heard: list[str] = []
+    ear = NewsEar(driver._subscription, "news", heard.append)
+    queues = ["mail", "ü", "a\r\n$7\r\nmessage", ""]
+    texts = [queue.encode() for queue in queues]
+    told = [b">3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$%d\r\n%b\r\n" % (len(text), text) for text in texts]
+    for byte in b"*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n" + b"+PONG\r\n".join(told):
+        ear._rest += bytes([byte])
+        ear._read()
+    assert heard == queues
+    assert len(ear._rest) < 100
+
+
+def test_what_comes_while_nobody_waits_is_taken(driver: RedisDriver, elsewhere: RedisDriver, waiter: Waiter) -> None:
+    subscribed(driver)
+    elsewhere.push([new()])
+    assert driver.ear is not None
+    ear = driver.ear
+
+    def is_taken() -> bool:
+        ear.drain()
+        return not waiter._wakes.empty()
+
+    wait_until(is_taken, "the news is taken")
+
+
+def test_the_subscription_ends_with_the_last_listener(driver: RedisDriver, stopping: Stopping) -> None:
+    waiter = stopping.waiter()
+    driver.listen(waiter)
+    subscribed(driver)
+    driver.unlisten(waiter)
+    assert driver.ear is None
+    wait_until(lambda: subscriptions(driver) == 0, "nobody is subscribed")
 
 
 class Proxy:
@@ -147,7 +224,7 @@ class Proxy:
 
 
 def test_a_server_that_falls_silent_is_left_for_a_fresh_connection(
-    settings: Any, monkeypatch: pytest.MonkeyPatch, driver: RedisDriver, elsewhere: RedisDriver
+    settings: Any, monkeypatch: pytest.MonkeyPatch, driver: RedisDriver, elsewhere: RedisDriver, stopping: Stopping
 ) -> None:
     """F31"""
     monkeypatch.setattr(redis_news, "SILENCE_SECONDS", 0.3)
@@ -157,39 +234,46 @@ def test_a_server_that_falls_silent_is_left_for_a_fresh_connection(
         cache = {**settings.CACHES["redis"], "LOCATION": f"redis://127.0.0.1:{proxy.port}/{kwargs['db']}"}
         settings.CACHES = {**settings.CACHES, "proxied": cache}
         behind = RedisDriver("default", {"CACHE": "proxied", "PREFIX": driver.options.prefix})
-        ears = Ears()
-        behind.listen(ears)
+        waiter = stopping.waiter()
+        behind.listen(waiter)
         subscribed(behind)
         proxy.fall_silent()
         ends = time.monotonic() + DEADLINE
-        while not ears.woken.wait(0.1):
+        while not heard(behind, waiter, 0.1):
             assert time.monotonic() < ends
             elsewhere.push([new()])
-        behind.unlisten(ears)
+        behind.unlisten(waiter)
         behind.close()
 
 
 def test_an_idle_wait_on_a_server_that_answers_is_no_error(
-    driver: RedisDriver, ears: Ears, monkeypatch: pytest.MonkeyPatch
+    driver: RedisDriver, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F31: signs of life are asked for, and arrive, on the first connection."""
     monkeypatch.setattr(redis_news, "SILENCE_SECONDS", 0.3)
     subscribed(driver)
-    pings: list[float] = []
-    take = redis_news.NewsListener._take
-    enough = Event()
+    assert driver.ear is not None
+    first = driver.ear._socket
+    assert not heard(driver, waiter, 0.05)
+    signs = {driver.ear._heard_at}
+    ends = time.monotonic() + DEADLINE
+    while len(signs) < 3:
+        assert not heard(driver, waiter, 0.05)
+        assert time.monotonic() < ends
+        signs.add(driver.ear._heard_at)
+    assert driver.ear._socket is first
 
-    def count(self: Any, message: dict[str, object]) -> None:
-        take(self, message)
-        if message["type"] == "pong":
-            pings.append(time.monotonic())
-        if len(pings) == 2:
-            enough.set()
 
-    monkeypatch.setattr(redis_news.NewsListener, "_take", count)
-    assert enough.wait(DEADLINE)
-    assert driver._listener is not None
-    assert driver._listener.subscribed.is_set()
+def test_a_server_that_ends_the_connection_costs_nothing_but_the_news(
+    driver: RedisDriver, elsewhere: RedisDriver, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_news, "RECONNECT_SECONDS", 0.05)
+    subscribed(driver)
+    driver.client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    ends = time.monotonic() + DEADLINE
+    while not heard(driver, waiter, 0.1):
+        assert time.monotonic() < ends
+        elsewhere.push([new()])
 
 
 def test_options_are_read_without_a_connection(settings: Any) -> None:

@@ -91,7 +91,7 @@ def waiting_job(name: str = "edges.succeed", **changes: Any) -> Job:
     return Job.objects.create(**{**values, **changes})
 
 
-def working(**changes: Any) -> Worker:
+def working(*, using: str = "default", **changes: Any) -> Worker:
     now = datetime.now(UTC)
     values = {
         "id": uuid4(),
@@ -104,7 +104,7 @@ def working(**changes: Any) -> Worker:
         "started_at": now,
         "heartbeat_at": now,
     }
-    return Worker.objects.create(**{**values, **changes})
+    return Worker.objects.using(using).create(**{**values, **changes})
 
 
 def history(*, count: int = 3, **changes: Any) -> str:

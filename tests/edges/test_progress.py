@@ -105,6 +105,20 @@ def test_a_job_that_never_said_anything_is_followed_too(memory: Driver, register
     assert numbers(dispatched) == ("processed", 100)
 
 
+@pytest.mark.parametrize("keep_result", [0, 60])
+def test_a_job_that_was_cancelled_says_so_whether_it_keeps_its_result_or_not(
+    memory: Driver, register: Register, keep_result: float
+) -> None:
+    @register(keep_result=keep_result)
+    def silent() -> None: ...
+
+    dispatched = silent.dispatch()
+    job = get_job(dispatched.id)
+    assert job is not None
+    job.cancel()
+    assert numbers(dispatched) == ("cancelled", None)
+
+
 def test_a_job_whose_attempt_failed_waits_with_what_it_said(memory: Driver, register: Register) -> None:
     @register(takes_context=True, max_attempts=2, backoff=600)
     def shaky(context: JobContext) -> None:

@@ -27,6 +27,7 @@ def target(request: pytest.FixtureRequest, transactional_db: None, settings: Any
     settings.JOBQUEUE = {
         "CONNECTIONS": {"default": {"DRIVER": "database"}, "other": options},
         "QUEUES": {"mail": {"CONNECTION": "other"}},
+        "KEEP_RESULTS": 60,  # of cancelled jobs too, which those that move are not
     }
     yield connections["other"]
     if request.param == "redis":
@@ -45,6 +46,7 @@ def test_ready_and_scheduled_jobs_arrive_as_they_were(target: Driver) -> None:
     due = source.get(late.id)
     assert due is not None
     assert move().moved == 2
+    assert source.get_result(ready.id) is None
     first, second = target.waiting("mail", limit=9)
     assert (first.id, first.priority, first.max_attempts, first.metadata) == (ready.id, 5, 4, '{"user":7}')
     assert (first.payload, first.masked, first.state) == ('{"a":1}', "[]", "ready")

@@ -15,9 +15,10 @@ from django_jobqueue.models import FailedJob, QueueStat, Worker
 from django_jobqueue.running.options import WorkerOptions
 from django_jobqueue.running.worker import Worker as Loop
 from tests.drivers.contract import new
-from tests.edges.commands import dead_letter, run
+from tests.edges.commands import dead_letter, dead_letters, run
 from tests.edges.pages import working
 from tests.helpers.redis import REDIS, entry, wipe
+from tests.helpers.threads import in_threads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -185,3 +186,17 @@ def test_what_cannot_be_counted_is_refused_with_a_dry_run(what: str) -> None:
     ran = run("queue_prune", "--dry-run", f"--{what}=1d")
     assert ran.code == 2
     assert what in ran.error
+
+
+@pytest.mark.parametrize("command", ["queue_prune", "queue_forget"])
+def test_two_at_once_delete_each_row_once(command: str) -> None:
+    """F17"""
+    dead_letters(200, failed_at=ago(days=60))
+    dead_letters(5)
+    options = {"queue_prune": ("--failed", "30d", "--chunk", "10"), "queue_forget": ("all", "--no-input")}[command]
+    ran = in_threads(2, lambda number: run(command, *options, "--json"))
+    assert {each.code for each in ran} <= ({0} if command == "queue_prune" else {0, 1})
+    assert all("Traceback" not in each.err for each in ran)
+    assert left()[0] == (5 if command == "queue_prune" else 0)
+    if command == "queue_prune":
+        assert sum(record["count"] for each in ran for record in each.records if record["what"] == "failed") == 200

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from django_jobqueue.drivers.base import Ear
 from django_jobqueue.running import attempt, execution, hand, keeper, lanes, outages, stopping, worker
 from django_jobqueue.running.options import WorkerStats
 from django_jobqueue.running.worker import Worker
@@ -51,7 +52,7 @@ class Simulation:
                 loop.stopping.ask("the test has seen enough")
             return loop.stopping.requested
 
-        def pause(seconds: float | None) -> bool:
+        def pause(seconds: float | None, ears: Sequence[Ear] = ()) -> bool:
             wait(seconds)
             return False
 

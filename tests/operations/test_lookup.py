@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from django_jobqueue import InvalidConnection, InvalidOption, get_job
+from django_jobqueue import InvalidConnection, InvalidOption, chain, get_job
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.jobs.ids import new_job_id
+from django_jobqueue.jobs.registry import registry
+from django_jobqueue.operations import keeping
 from django_jobqueue.operations.lookup import cancel
 from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
@@ -176,6 +178,80 @@ def test_a_job_that_waits_can_be_cancelled(driver: Driver, plain: Any, heard: He
     }
     assert job.cancel() is False
     assert len(heard.all("job_cancelled")) == 1
+
+
+def test_a_cancelled_job_that_keeps_its_result_says_so(driver: Driver, register: Register, heard: Heard) -> None:
+    @register(keep_result=60)
+    def work(number: int) -> None: ...
+
+    job_id = work.using(metadata={"a": 1}).dispatch(7).id
+    job = get_job(job_id)
+    assert job is not None
+    assert job.cancel() is True
+    found = get_job(job_id)
+    assert found is not None
+    assert (found.state, found.has_ended, found.attempts, found.metadata) == ("cancelled", True, 0, {"a": 1})
+    assert (found.result, found.started_at) == (None, None)
+    assert found.result_error == "The job was cancelled before it came to an end."
+    assert found.finished_at is not None
+    assert found.cancel() is False
+    assert len(heard.all("job_cancelled")) == 1
+
+
+@pytest.mark.parametrize(("own", "is_kept"), [({}, True), ({"keep_result": 0}, False)])
+def test_the_setting_keeps_cancelled_jobs_that_do_not_say_otherwise(
+    memory: Driver, register: Register, settings: Any, own: dict[str, Any], is_kept: bool
+) -> None:
+    settings.JOBQUEUE = {**settings.JOBQUEUE, "KEEP_RESULTS": 60}
+
+    @register(**own)
+    def work() -> None: ...
+
+    job_id = work.dispatch().id
+    assert cancel(job_id, connection="default")
+    assert (get_job(job_id) is not None) is is_kept
+
+
+def test_a_job_of_a_handler_that_is_gone_is_cancelled_and_kept_as_the_setting_says(
+    memory: Driver, register: Register, settings: Any
+) -> None:
+    settings.JOBQUEUE = {**settings.JOBQUEUE, "KEEP_RESULTS": 60}
+
+    @register()
+    def work() -> None: ...
+
+    job_id = work.dispatch().id
+    registry.unregister(work.definition.name)
+    assert cancel(job_id, connection="default")
+    found = get_job(job_id)
+    assert found is not None
+    assert found.state == "cancelled"
+
+
+def test_job_modules_that_are_broken_keep_nobody_from_cancelling(
+    memory: Driver, plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load() -> None:
+        raise ImportError
+
+    monkeypatch.setattr(keeping, "load_handlers", load)
+    job_id = plain.dispatch().id
+    assert cancel(job_id, connection="default")
+
+
+def test_the_step_of_a_chain_that_is_cancelled_is_kept_and_those_behind_it_never_were(
+    driver: Driver, register: Register, worker: Worker
+) -> None:
+    @register(keep_result=60)
+    def work() -> None: ...
+
+    first, second = chain(work.s(), work.s()).dispatch().ids
+    assert cancel(first, connection="default")
+    assert not worker.work_once()
+    found = get_job(first)
+    assert found is not None
+    assert found.state == "cancelled"
+    assert get_job(second) is None
 
 
 def test_a_running_job_is_not_cancelled(driver: Driver, worker: Worker, register: Register, heard: Heard) -> None:

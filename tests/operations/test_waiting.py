@@ -61,6 +61,28 @@ def test_a_wait_ends_with_the_dead_letter(driver: Driver, register: Register, pa
     assert (job.state, job.errors[0].message) == ("failed", "no stock")
 
 
+def test_a_wait_ends_at_once_for_a_job_that_was_cancelled(
+    driver: Driver, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @register(keep_result=3600)
+    def work() -> None: ...
+
+    made: list[float] = []
+
+    def pause(seconds: float) -> None:
+        made.append(seconds)
+        assert job.cancel()
+
+    monkeypatch.setattr(lookup.time, "sleep", pause)
+    job = waiting(work)
+    for _ in range(2):
+        ended = job.wait(LONG)
+        assert ended is not None
+        assert (ended.state, ended.result) == ("cancelled", None)
+        assert "was cancelled" in ended.result_error
+    assert made == [0.02]
+
+
 def test_a_wait_for_a_job_that_keeps_nothing_ends_with_none(
     driver: Driver, register: Register, pauses: list[float]
 ) -> None:

@@ -518,6 +518,24 @@ def test_a_batch_whose_last_member_is_cancelled_by_itself_ends(driver: Driver, w
     assert heard.one("batch_finished")["cancelled"] == 1
 
 
+def test_members_that_keep_their_result_are_kept_when_their_batch_is_cancelled(
+    driver: Driver, worker: Worker, clock: Clock, register: Register
+) -> None:
+    @register(keep_result=60)
+    def kept() -> None: ...
+
+    @register(keep_result=60, takes_context=True, backoff=60)
+    def stopper(context: JobContext) -> None:
+        assert found(context.batch_id).cancel() == 1
+        raise ValueError("again")
+
+    dispatched = batch([stopper.s(), kept.s()]).dispatch()
+    worker.work_once(now=clock.now)
+    sweep(driver)
+    jobs = [get_job(job_id) for job_id in dispatched.ids]
+    assert [(job.state, job.attempts) for job in jobs if job is not None] == [("cancelled", 1), ("cancelled", 0)]
+
+
 def test_a_large_batch_is_cancelled_in_steps(memory: Driver, work: Any) -> None:
     dispatched = batch([work.s(number) for number in range(1200)]).dispatch()
     assert found(dispatched.id).cancel() == 1200

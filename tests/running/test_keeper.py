@@ -7,8 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from django_jobqueue import current_job
 from django_jobqueue.drivers import Driver, connections
+from django_jobqueue.running import keeper
 from django_jobqueue.running.options import WorkerStats
 from django_jobqueue.running.worker import Worker
 from tests.helpers.fixtures import FLAKY
@@ -17,7 +20,7 @@ from tests.helpers.listening import Heard
 from tests.helpers.notes import state
 from tests.helpers.simulation import Simulation
 from tests.helpers.slow import BATCHES, reserved_until, work
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import DEADLINE, wait_until
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 Make = Callable[..., Worker]
@@ -63,6 +66,39 @@ def test_a_single_job_keeps_its_place_in_hand_however_long_it_takes(
     worker._keeper._waiter.wake()
     wait_until(lambda: worker._keeper._waiter._wakes.empty(), "the keeper looks")
     assert state(job_id) == ("reserved", 1)
+
+
+def test_news_does_not_heap_up_in_the_server_while_a_job_runs(
+    driver: Driver, make_worker: Make, start: Start, gate: Gate, held: list[Any]
+) -> None:
+    class Ear:
+        drained = threading.Event()
+
+        def begin(self) -> None: ...
+        def hear(self) -> None: ...
+        def end(self) -> None: ...
+
+        def drain(self) -> None:
+            self.drained.set()
+
+    driver.ear = Ear()
+    work("slow")
+    start(make_worker())
+    gate.wait_until_entered()
+    assert Ear.drained.wait(DEADLINE)
+
+
+def test_batches_that_follow_each_other_need_not_wake_it(
+    driver: Driver, make_worker: Make, start: Start, held: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "AWAKE_SECONDS", DEADLINE)
+    (job_id,) = work("quick")
+    worker = make_worker()
+    running = start(worker)
+    wait_until(lambda: state(job_id) is None, "it is settled")
+    wait_until(lambda: not worker._keeper._idle and not worker._hand.held(), "the keeper goes on looking")
+    worker.stopping.ask("the end")
+    running.end()
 
 
 # Renewing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from django_jobqueue.running.pool import Pool
 from django_jobqueue.running.restarting import Restart
 from tests.helpers.gates import Gate
 from tests.helpers.listening import Heard
+from tests.helpers.waiting import DEADLINE
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
@@ -32,10 +34,8 @@ class Told:
 
     def __init__(self) -> None:
         self.wish: Wish | Exception | None = None
-        self.looks = 0
 
     def asked(self, name: str) -> Wish | None:
-        self.looks += 1
         if isinstance(self.wish, Exception):
             raise self.wish
         return self.wish
@@ -57,7 +57,7 @@ class Watch:
     def look(self, wish: Wish | Exception | None) -> str:
         self.now += 1
         self.ledger.wish = wish
-        self.restart.look_when_due()
+        self.restart.look()
         return self.restart.reason
 
 
@@ -94,13 +94,6 @@ def test_a_store_that_does_not_answer_is_asked_again(watch: Watch) -> None:
     assert watch.look(wish(ago=50)) == "restart"
 
 
-def test_it_looks_once_a_second_however_many_loops_there_are(watch: Watch) -> None:
-    watch.look(None)
-    for _ in range(50):
-        watch.restart.look_when_due()
-    assert watch.ledger.looks == 1
-
-
 def test_the_job_in_hand_is_finished_and_no_other_begun(
     database: Driver, register: Register, gate: Gate, start: Any, heard: Heard
 ) -> None:
@@ -119,6 +112,30 @@ def test_the_job_in_hand_is_finished_and_no_other_begun(
     assert running.end().processed == 1
     assert heard.one("worker_stopped")["reason"] == "restart"
     assert list(Job.objects.values_list("state", "attempts")) == [("ready", 0)]
+
+
+def test_a_database_that_does_not_answer_holds_up_no_loop(database: Driver, register: Register, start: Any) -> None:
+    """As where a loop serves Redis only, and the database is there for what is kept beside the jobs."""
+    is_asked, answers, ran = Event(), Event(), Event()
+
+    class Silent(Told):
+        def asked(self, name: str) -> Wish | None:
+            is_asked.set()
+            answers.wait(DEADLINE)
+            return None
+
+    @register()
+    def work() -> None:
+        ran.set()
+
+    pool = Pool(WorkerOptions.from_settings(sleep=0.05), restart=Restart([Silent()]))  # type: ignore[list-item]
+    running = start(pool)
+    assert is_asked.wait(DEADLINE)
+    work.dispatch()
+    assert ran.wait(DEADLINE)
+    answers.set()
+    pool.stopping.ask("the end")
+    assert running.end().processed == 1
 
 
 def test_a_worker_asks_its_store(database: Driver, start: Any) -> None:

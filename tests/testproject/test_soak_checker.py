@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -17,15 +19,17 @@ from django.core.management import CommandError, call_command
 import django_jobqueue
 from lab.soaking import history
 from lab.soaking.cases import Content, DeadLetter, Effect, Waiting
-from lab.soaking.checker import Rules, Violation, again_after, back_after, check, repeated, rescued_after, spread
+from lab.soaking.checker import Rules, Violation, again_after, back_after, begun, check, repeated, rescued_after, spread
 from lab.soaking.history import How, Record, Trouble, TroubleKind
 from lab.soaking.report import RULES, document, lines
+from tests.helpers.servers import private_redis
 
 RETRY_AFTER = 3.0
 MATRIX = {
     "store": {"version", "own_server"},
     "options": {"seconds", "kill", "workers", "rate", "retry_after", "seed"},
     "jobs": {"committed", "rolled_back", "unknown", "finished", "dead_letters", "runs"},
+    "flows": {"chains", "batches"},
     "recovery": {"rescued", "again", "server", "drain"},
     "violations": set(RULES),
 }
@@ -39,6 +43,7 @@ class Story:
         self.waiting: list[Waiting] = []
         self.dead_letters: list[DeadLetter] = []
         self.effects: list[Effect] = []
+        self.batches: list[str] = []
         self.at = 100.0
 
     def step(self) -> float:
@@ -53,6 +58,14 @@ class Story:
             history.Dispatching(name, [history.Job(key, kind, delay) for key in keys], self.step()),
             history.Ended(name, outcome, self.step()),
         ]
+
+    def chain(self, *keys: str, kind: str = "step", outcome: history.Outcome = "committed") -> None:
+        self.dispatch(*keys, kind=kind, outcome=outcome)
+        self.records.append(history.Flow("chain", "chain", [[key] for key in keys], self.step()))
+
+    def batch(self, *members: str, callbacks: list[str], outcome: history.Outcome = "committed") -> None:
+        self.dispatch(*members, *callbacks, outcome=outcome)
+        self.records.append(history.Flow("batch", "batch", [list(members), callbacks], self.step()))
 
     def reserve(self, *keys: str, token: str = "t1", pid: int = 1, attempt: int = 1) -> None:
         asked = self.step()
@@ -97,7 +110,7 @@ class Story:
         self.effects.append(Effect(key, token))
 
     def content(self) -> Content:
-        return Content(waiting=self.waiting, dead_letters=self.dead_letters, effects=self.effects)
+        return Content(waiting=self.waiting, dead_letters=self.dead_letters, effects=self.effects, batches=self.batches)
 
     def check(self, **rules: Any) -> list[Violation]:
         return check(self.records, self.content(), Rules(**{"retry_after": RETRY_AFTER, **rules})).violations
@@ -492,6 +505,131 @@ def test_a_producer_that_never_heard_of_an_end_does_not_know_it(story: Story) ->
     assert story.rules() == [("split", "a")]
 
 
+def test_chains_and_batches_that_went_as_they_should_are_clean(story: Story) -> None:
+    story.chain("s1", "s2")
+    story.whole("s1")
+    story.whole("s2", token="t2")
+    story.batch("m1", "m2", callbacks=["then", "finally"])
+    for number, key in enumerate(("m2", "m1", "finally", "then"), start=3):
+        story.whole(key, token=f"t{number}")
+    story.batch("never", callbacks=["heard of"], outcome="unknown")
+    assert story.check() == []
+    book = check(story.records, story.content(), Rules(retry_after=RETRY_AFTER)).book
+    assert begun(book) == {"chain": 1, "batch": 1}
+
+
+def test_a_step_that_ran_again_after_the_next_one_began_is_in_order(story: Story) -> None:
+    story.chain("s1", "s2")
+    story.reserve("s1")
+    story.run("s1")
+    story.settle("s1")
+    story.reserve("s2", token="t2", pid=2)
+    story.start("s2", token="t2", pid=2)
+    story.trouble("kill", pid=2)
+    story.whole("s2", token="t3", pid=3)
+    assert story.rules() == []
+
+
+def test_a_step_that_never_came_is_lost(story: Story) -> None:
+    story.chain("s1", "s2", "s3")
+    story.whole("s1")
+    assert story.rules() == [("lost", "s2"), ("lost", "s3")]
+
+
+def test_a_step_that_starts_before_the_one_before_it_has_ended_is_out_of_order(story: Story) -> None:
+    story.chain("s1", "s2")
+    story.reserve("s1")
+    story.start("s1")
+    story.whole("s2", token="t2", pid=2)
+    story.end("s1")
+    story.settle("s1")
+    assert story.rules() == [("unordered", "s2")]
+
+
+def test_steps_in_the_wrong_order_are_told(story: Story) -> None:
+    story.chain("s1", "s2")
+    story.whole("s2")
+    story.whole("s1", token="t2")
+    assert story.rules() == [("unordered", "s2")]
+
+
+def test_a_step_behind_a_failure_is_a_ghost(story: Story) -> None:
+    story.chain("s1", "catch")
+    story.whole("s1")
+    story.whole("catch", token="t2")
+    story.whole("s2", token="t3")
+    assert story.rules() == [("ghost", "s2")]
+
+
+def test_what_follows_a_dead_letter_comes_after_its_last_run(story: Story) -> None:
+    story.chain("s1", "catch", kind="always")
+    for attempt in (1, 2, 3):
+        token = f"f{attempt}"
+        story.reserve("s1", token=token, attempt=attempt)
+        story.run("s1", token=token, done=False, attempt=attempt)
+        story.settle("s1", token=token, how="release" if attempt < 3 else "fail")
+        if attempt == 2:
+            story.whole("catch", token="t2", pid=2)
+    story.dead_letters.append(DeadLetter("s1", 3, "Meant"))
+    assert story.rules() == [("unordered", "catch")]
+
+
+def test_a_chain_of_unknown_outcome_that_began_and_did_not_go_on_is_told(story: Story) -> None:
+    story.chain("s1", "s2", outcome="unknown")
+    story.whole("s1")
+    assert story.rules(joins_transactions=False) == [("lost", "s2")]
+
+
+def test_a_callback_that_was_not_called_is_lost(story: Story) -> None:
+    story.batch("m1", callbacks=["then", "finally"])
+    story.whole("m1")
+    story.whole("then", token="t2")
+    assert story.rules() == [("lost", "finally")]
+
+
+def test_a_callback_that_was_called_twice_is_doubled(story: Story) -> None:
+    story.batch("m1", callbacks=["then"])
+    story.whole("m1")
+    story.whole("then", token="t2")
+    story.reserve("then", token="t3")
+    story.start("then", token="t3", job_id="another")
+    story.end("then", token="t3")
+    story.settle("then", token="t3")
+    assert ("doubled", "then") in story.rules()
+
+
+def test_a_callback_that_was_called_before_all_had_ended_is_out_of_order(story: Story) -> None:
+    story.batch("m1", "m2", callbacks=["then"])
+    story.whole("m1")
+    story.whole("then", token="t2")
+    story.whole("m2", token="t3")
+    assert story.rules() == [("unordered", "then")]
+
+
+def test_a_batch_that_is_open_at_the_end_is_told(story: Story) -> None:
+    story.batch("m1", callbacks=["then"])
+    story.whole("m1")
+    story.whole("then", token="t2")
+    story.batches.append("batch")
+    assert story.rules() == [("unclosed", "batch")]
+
+
+def test_a_batch_of_unknown_outcome_may_be_open_only_where_it_is_not_stored_in_one_step(story: Story) -> None:
+    story.batch("m1", "m2", callbacks=["then"], outcome="unknown")
+    story.whole("m1")
+    story.batches.append("batch")
+    assert story.rules(joins_transactions=False) == []
+    assert ("unclosed", "batch") in story.rules()
+
+
+@pytest.mark.parametrize("outcome", ["rolled back", None])
+def test_a_batch_that_nobody_has_dispatched_is_a_ghost(story: Story, outcome: Any) -> None:
+    if outcome is not None:
+        story.batch("m1", callbacks=["then"], outcome=outcome)
+    story.batches.append("batch")
+    assert story.rules() == [("ghost", "batch")]
+
+
 def test_a_delayed_job_that_starts_too_soon_is_early(story: Story) -> None:
     story.dispatch("a", kind="delayed", delay=1)
     story.whole("a")
@@ -578,6 +716,7 @@ def test_repeats_and_recoveries_are_counted(story: Story) -> None:
 def test_a_history_is_read_as_it_was_written(story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(history.FOLDER_VARIABLE, str(tmp_path))
     story.dispatch("a", kind="atomic", delay=1)
+    story.chain("b", "c")
     story.atomic("a")
     story.settle("a", how="release")
     story.records += [
@@ -647,35 +786,60 @@ def test_soak_refuses_a_store_that_no_other_process_sees(settings: Any) -> None:
         call_command("soak")
 
 
-@pytest.mark.process
-def test_a_short_soak_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    file, temporary = tmp_path / "figures.json", tmp_path / "temporary"
-    temporary.mkdir()
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Not below that of pytest, into which only its own user may look: a server may run as another one."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+def soak(folder: Path, temporary: Path, *options: str) -> dict[str, Any]:
+    """A short soak of workers that are killed, whose rows are in a file; returns its figures."""
+    file = folder / "figures.json"
     environment = {
         **os.environ,
         "JOBQUEUE_TEST_DATABASE": "sqlite",
-        "SQLITE_NAME": str(tmp_path / "project.sqlite3"),
+        "SQLITE_NAME": str(folder / "project.sqlite3"),
         "PYTHONPATH": str(Path(django_jobqueue.__file__).parent.parent),
         "DJANGO_SETTINGS_MODULE": "testproject.settings",
         "TMPDIR": str(temporary),
     }
     command = [sys.executable, str(Path(django_settings.BASE_DIR) / "manage.py"), "soak"]
-    options = ["--minutes=0.1", "--kill=worker,pause", "--workers=3", "--rate=60", "--retry-after=2", f"--json={file}"]
-    done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, timeout=240)
+    command += ["--minutes=0.1", "--workers=3", "--rate=60", "--retry-after=2", f"--json={file}", *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("Every promise was kept.\n")
+    assert list(temporary.iterdir()) == []
+    assert not (folder / "project.sqlite3").exists()
+    found: dict[str, Any] = json.loads(file.read_text())
+    assert "\n".join(lines(found)) in done.stdout
+    return found
 
-    found = json.loads(file.read_text())
+
+@pytest.mark.process
+def test_a_short_soak_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
+    found = soak(tmp_path, temporary, "--kill=worker,pause")
     assert all(set(found[key]) == keys for key, keys in MATRIX.items())
     assert found["verified"] is True
     assert found["options"]["kill"] == ["pause", "worker"]
     assert found["jobs"]["committed"] > 50
     assert found["jobs"]["committed"] <= found["jobs"]["runs"]
+    assert any(found["flows"].values())
     assert found["disturbances"]["kills"] + found["disturbances"]["clean_stops"] > 0
     assert set(found["violations"].values()) == {0}
-    assert "\n".join(lines(found)) in done.stdout
-    assert list(temporary.iterdir()) == []
-    assert not (tmp_path / "project.sqlite3").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_short_soak_of_redis_keeps_every_promise(tmp_path: Path, temporary: Path) -> None:
+    """With its server killed or stopped, too."""
+    private_redis()  # skips where the programs of one are missing
+    found = soak(tmp_path, temporary, "--store=redis", "--kill=worker,server,connection,pause")
+    assert found["store"]["version"].startswith("Redis")
+    assert found["disturbances"]["restarts"] > 0
+    assert found["disturbances"]["kills"] + found["disturbances"]["clean_stops"] > 0
+    assert any(found["flows"].values())
 
 
 def test_a_report_is_of_every_rule(story: Story) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from django_jobqueue.exceptions import InvalidOption, InvalidPayload, UnknownJob
 from django_jobqueue.jobs.definition import UNSET, Definition, define
-from django_jobqueue.jobs.registry import Registry
+from django_jobqueue.jobs.registry import Registry, Resolver
 from tests.unit import handlers
 
 
@@ -349,6 +349,10 @@ def test_a_copy_of_unset_is_unset() -> None:
 # Resolvers
 
 
+def resolver(find: Any, kept: dict[str, float] | None = None, sources: list[str] | None = None) -> Resolver:
+    return Resolver(find, (kept or {}).get, lambda: sources or [])
+
+
 def test_a_resolver_is_asked_for_names_that_nobody_registered(registry: Registry) -> None:
     registered, resolved = define(handlers.send, {}), define(handlers.other, {"name": "other"})
     asked: list[str] = []
@@ -358,7 +362,7 @@ def test_a_resolver_is_asked_for_names_that_nobody_registered(registry: Registry
         return resolved if name == "resolved" else None
 
     registry.register(registered)
-    registry.add_resolver(resolve)
+    registry.add_resolver(resolver(resolve))
     assert registry.find(registered.name) is registry.get(registered.name) is registered
     assert registry.find("resolved") is registry.get("resolved") is resolved
     assert registry.find("neither") is None
@@ -368,6 +372,19 @@ def test_a_resolver_is_asked_for_names_that_nobody_registered(registry: Registry
     assert registry.definitions() == [registered]
 
 
+def test_what_a_resolver_knows_of_its_jobs_is_asked_without_finding_any(registry: Registry) -> None:
+    def resolve(name: str) -> Definition | None:
+        raise AssertionError("asked")
+
+    registry.register(define(handlers.send, {"name": "own", "keep_result": 5}))
+    registry.register(define(handlers.other, {"name": "silent"}))
+    registry.add_resolver(resolver(resolve, {}, ["a"]))
+    registry.add_resolver(Resolver(resolve, resolve, list))  # type: ignore[arg-type]
+    registry.add_resolver(resolver(resolve, {"resolved": 7.0, "own": 8.0}, ["b", "c"]))
+    assert [registry.keep_result(name) for name in ("own", "silent", "resolved", "none")] == [5, None, 7, None]
+    assert registry.sources() == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(3)])
 def test_a_resolver_that_raises_finds_nothing_and_says_why_when_asked_again(
     registry: Registry, error: BaseException
@@ -375,7 +392,7 @@ def test_a_resolver_that_raises_finds_nothing_and_says_why_when_asked_again(
     def resolve(name: str) -> Definition | None:
         raise error
 
-    registry.add_resolver(resolve)
+    registry.add_resolver(resolver(resolve))
     assert registry.find("send") is None
     with pytest.raises(type(error)):
         registry.get("send")

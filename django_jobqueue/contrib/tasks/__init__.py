@@ -6,14 +6,14 @@ the tasks' jobs known to the workers of this process.
 
 from __future__ import annotations
 
-from ...jobs.registry import registry
+from ...jobs.registry import Resolver, registry
 from . import running
-from .backend import JobQueueBackend
-from .definitions import find_definition
+from .backend import JobQueueBackend, aliases
+from .definitions import find_definition, keep_result
 from .doubles import DummyBackend, ImmediateBackend
 from .task import JobQueueTask
 
 __all__ = ["DummyBackend", "ImmediateBackend", "JobQueueBackend", "JobQueueTask"]
 
-registry.add_resolver(find_definition)
+registry.add_resolver(Resolver(find_definition, keep_result, aliases))
 running.connect()

@@ -34,10 +34,10 @@ def plain(value: Any, place: str, depth: int = 0) -> Any:
         raise InvalidPayload(f"{place}: bytes are not JSON; pass text, for example base64.")
     if isinstance(value, Sequence):
         return [plain(item, f"{place}[{index}]", depth + 1) for index, item in enumerate(value)]
-    kind = type(value)
+    # The first words are those that Python and Django's documentation have.
     raise InvalidPayload(
-        f"{place}: {kind.__module__}.{kind.__qualname__} is not JSON; tasks take None, bool, int, float, str, lists, "
-        "and dictionaries with string keys. Pass a primary key, an ISO date, or str(value)."
+        f"{place}: Object of type {type(value).__qualname__} is not JSON serializable; tasks take None, bool, int, "
+        "float, str, lists, and dictionaries with string keys. Pass a primary key, an ISO date, or str(value)."
     )
 
 

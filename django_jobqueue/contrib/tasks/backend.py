@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ from uuid import UUID
 from ...dispatching.dispatch import NO_OPTIONS, Options, prepare, store
 from ...operations.lookup import find_record
 from .calls import prepared_call
-from .compat import AnyResult, AnyTask, TaskResultDoesNotExist, task_enqueued
+from .compat import AnyResult, AnyTask, TaskResultDoesNotExist, task_backends, task_enqueued
 from .places import place_of
 from .results import new_result, result_of
 from .rules import TaskRules
@@ -60,3 +61,13 @@ class JobQueueBackend(TaskRules):
         if connection is not None:
             given["connection"] = connection
         return NO_OPTIONS.changed(given)
+
+
+def aliases() -> list[str]:
+    """The names in TASKS under which tasks become jobs; what is wrong with another entry is for Django to say."""
+    found = []
+    for alias in task_backends.settings:
+        with suppress(Exception):
+            if isinstance(task_backends[alias], JobQueueBackend):
+                found.append(alias)
+    return found

@@ -22,6 +22,16 @@ def find_definition(name: str) -> Definition | None:
     return None if place is None else definition_of(find_task(place), place)
 
 
+def keep_result(name: str) -> float | None:
+    """For how many seconds a task's job keeps its result, also when its function is gone."""
+    place = place_of(name)
+    if place is None:
+        return None
+    backend: Any = task_backends[place.alias]
+    keep: float = backend.keep_results
+    return keep
+
+
 def definition_of(task: AnyTask, place: Place) -> Definition:
     """The definition of ``task``; raises InvalidTask for one that cannot be a job."""
     backend: Any = task_backends[place.alias]

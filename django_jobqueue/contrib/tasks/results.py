@@ -11,10 +11,12 @@ from typing import Any, NoReturn
 from django.conf import settings
 from django.utils.timezone import make_naive
 
-from ...exceptions import InvalidPayload, UnknownJob
+from ...exceptions import InvalidPayload, JobCancelled, UnknownJob
 from ...jobs.definition import UNSET
+from ...jobs.errors import class_path
 from ...jobs.payloads import decode, decode_result
-from ...jobs.records import FAILED, RESERVED, SCHEDULED, AttemptHistory, JobRecord, ResultRecord
+from ...jobs.records import CANCELLED, FAILED, RESERVED, SCHEDULED, AttemptHistory, JobRecord, ResultRecord
+from ...operations.lookup import WAS_CANCELLED
 from .compat import AnyResult, AnyTask, TaskError, TaskResult, TaskResultStatus
 from .finding import find_task
 from .places import Place
@@ -25,9 +27,9 @@ NOT_RECORDED = "not recorded"  # the worker of an attempt that is older than tho
 
 def result_of(record: JobRecord | ResultRecord, place: Place) -> AnyResult:
     """The result of a stored task; whatever is in the row, it can be made."""
-    if isinstance(record, ResultRecord):
-        return _of_success(record, place)
-    return _of_job(record, place)
+    if isinstance(record, JobRecord):
+        return _of_job(record, place)
+    return _of_cancelled(record, place) if record.state == CANCELLED else _of_success(record, place)
 
 
 def _of_success(record: ResultRecord, place: Place) -> AnyResult:
@@ -47,6 +49,22 @@ def _of_success(record: ResultRecord, place: Place) -> AnyResult:
     with suppress(InvalidPayload):
         object.__setattr__(result, "_return_value", decode_result(record.value))
     return result
+
+
+def _of_cancelled(record: ResultRecord, place: Place) -> AnyResult:
+    """It has failed, and the last of its errors says why."""
+    return new_result(
+        task_as_dispatched(place, record.queue, record.priority),
+        str(record.id),
+        *_arguments(record),
+        status=TaskResultStatus.FAILED,
+        enqueued_at=record.created_at,
+        started_at=started_at(record.errors),
+        last_attempted_at=started_at(record.errors, -1),
+        finished_at=record.finished_at,
+        errors=[*errors_of(record.errors), error_of(class_path(JobCancelled()), WAS_CANCELLED, "")],
+        worker_ids=workers_of(record.errors, record.attempts),
+    )
 
 
 def _of_job(record: JobRecord, place: Place) -> AnyResult:

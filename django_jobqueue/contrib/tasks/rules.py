@@ -39,6 +39,11 @@ class TaskRules(BaseTaskBackend):
             raise InvalidTaskBackend(self._problems[0])
         return self._options
 
+    @property
+    def keep_results(self) -> float:
+        """For how many seconds results are kept; the default where the option is wrong."""
+        return self._options.keep_results
+
     def validate_task(self, task: AnyTask) -> None:
         """Raise InvalidTask for a task that could not run; by Django at import, and by us at each enqueue."""
         _check_is_no_job(task.func)

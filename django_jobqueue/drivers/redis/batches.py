@@ -17,6 +17,8 @@ from uuid import UUID
 from ...jobs.flows import read_callbacks
 from ...jobs.records import BatchRecord, ClosedBatch, NewBatch
 from ...jobs.times import from_microseconds, microseconds
+from ..base import KeepFor
+from .cancelled import Waiting, pages
 from .ends import Argument, in_groups
 from .form import Places, Unreadable, job_arguments
 from .store import RedisStore
@@ -89,16 +91,20 @@ class RedisBatches:
                 return ClosedBatch(record, then)
         return None
 
-    def cancel(self, batch_id: UUID, limit: int, now: str) -> int:
+    def cancel(self, batch_id: UUID, limit: int, keep_for: KeepFor, now: str) -> int:
         """Workers may take jobs between the look and the removal; then the look is repeated."""
         removed = 0
         while removed < limit:
             found = self._store.run("batch_cancel", [], [now, batch_id.hex, limit - removed])
             if not found:
                 break
-            places = Places()
-            members = [item for job, queue in in_groups(2, found) for item in (job, places[queue.decode()])]
-            removed += self._store.run("batch_remove", places, [batch_id.hex, *members])
+            waiting = [Waiting(job_id, name, queue) for job_id, queue, name in in_groups(3, found)]
+            for page in pages(self._store, waiting, keep_for):
+                places = Places()
+                members: list[Argument] = []
+                for job, *kept in page:
+                    members += [job.id.decode(), places[job.where.decode()], *kept]
+                removed += self._store.run("batch_remove", places, [now, batch_id.hex, *members])
         return removed
 
     def cancelled_and_open(self, limit: int, now: str) -> list[UUID]:

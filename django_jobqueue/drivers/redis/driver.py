@@ -51,9 +51,11 @@ from ..base import (
     RESCUE_LIMIT,
     STAGE_LIMIT,
     SWEEP_LIMIT,
+    KeepFor,
     Namespace,
     Waiter,
     is_ready_at_once,
+    keep_nothing,
     ready_queues,
 )
 from ..dead_letters import DeadLetterDriver
@@ -61,6 +63,7 @@ from ..ledger import Ledger
 from ..tables import missing_tables
 from ..transactions import is_conflict
 from .batches import RedisBatches
+from .cancelled import Waiting, kept, pages
 from .ends import Argument, Ends, Recovery, in_groups
 from .form import (
     Body,
@@ -78,7 +81,7 @@ from .form import (
     stamp,
 )
 from .letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
-from .news import NewsListener
+from .news import NewsEar
 from .options import RedisOptions
 from .progress import RedisProgress
 from .servers import asked
@@ -113,8 +116,8 @@ class RedisDriver(DeadLetterDriver):
         self.dead_letters = RedisLetters(alias, self._database)
         self.ledger = Ledger(self._database)
         self.batches = RedisBatches(alias, self.store)
+        self.ear: NewsEar | None = None
         self.progress = RedisProgress(self.store)
-        self._listener: NewsListener | None = None
         self._listening = Lock()
 
     @property
@@ -372,16 +375,25 @@ class RedisDriver(DeadLetterDriver):
 
     # What people do
 
-    def cancel(self, job_id: UUID) -> JobRecord | None:
+    def cancel(
+        self, job_id: UUID, *, keep_for: KeepFor = keep_nothing, now: datetime | None = None
+    ) -> JobRecord | None:
         try:
-            queue = job_record(job_id.hex.encode(), self.store.parts(job_id), self.alias).queue
+            job = job_record(job_id.hex.encode(), self.store.parts(job_id), self.alias)
         except Unreadable:
             return None
-        found = self.store.run("cancel", [queue], [job_id.hex, queue])
+        found = self.store.run("cancel", [job.queue], [stamp(now), job_id.hex, job.queue, *kept(job, keep_for)])
         return job_record(job_id.hex.encode(), found, self.alias) if found else None
 
-    def clear(self, queue: str, *, limit: int) -> int:
-        return int(self.store.run("clear", [queue], [queue, limit]))
+    def clear(self, queue: str, *, limit: int, keep_for: KeepFor = keep_nothing, now: datetime | None = None) -> int:
+        removed, *found = self.store.run("clear", [queue], [queue, limit])
+        waiting = [Waiting(job_id, name, place) for place, job_id, name in in_groups(3, found)]
+        for page in pages(self.store, waiting, keep_for):
+            arguments: list[Argument] = []
+            for job, *result in page:
+                arguments += [job.where.decode(), job.id.decode(), *result]
+            removed += self.store.run("clear_remove", [queue], [stamp(now), queue, *arguments])
+        return int(removed)
 
     def get(self, job_id: UUID) -> JobRecord | None:
         found = self.store.parts(job_id)
@@ -450,17 +462,26 @@ class RedisDriver(DeadLetterDriver):
             self._wake(job.queue for job in closed.then if is_ready_at_once(job))
         return closed
 
-    def sweep_batches(self, *, limit: int = SWEEP_LIMIT, now: datetime | None = None) -> list[ClosedBatch]:
+    def sweep_batches(
+        self, *, limit: int = SWEEP_LIMIT, keep_for: KeepFor = keep_nothing, now: datetime | None = None
+    ) -> list[ClosedBatch]:
         for batch_id in self.batches.cancelled_and_open(limit, stamp(now)):
-            self.cancel_batch(batch_id, now=now)
+            self.cancel_batch(batch_id, keep_for=keep_for, now=now)
         closed = [self.close_batch(batch_id, now=now) for batch_id in self.batches.over(limit)]
         return [batch for batch in closed if batch is not None]
 
     def get_batch(self, batch_id: UUID) -> BatchRecord | None:
         return self.batches.get(batch_id)
 
-    def cancel_batch(self, batch_id: UUID, *, limit: int = CANCEL_LIMIT, now: datetime | None = None) -> int:
-        return self.batches.cancel(batch_id, limit, stamp(now))
+    def cancel_batch(
+        self,
+        batch_id: UUID,
+        *,
+        limit: int = CANCEL_LIMIT,
+        keep_for: KeepFor = keep_nothing,
+        now: datetime | None = None,
+    ) -> int:
+        return self.batches.cancel(batch_id, limit, keep_for, stamp(now))
 
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         return self.batches.prune(older_than, limit, stamp(now))
@@ -483,16 +504,15 @@ class RedisDriver(DeadLetterDriver):
     def listen(self, waiter: Waiter, queues: Collection[str] | None = None) -> None:
         with self._listening:
             super().listen(waiter, queues)
-            if self._listener is None and self.notifies:
-                self._listener = NewsListener(self._subscription, self.keys.channel, self.wake_listeners)
-                self._listener.start()
+            if self.ear is None and self.notifies:
+                self.ear = NewsEar(self._subscription, self.keys.channel, self.wake_listeners)
 
     def unlisten(self, waiter: Waiter) -> None:
         with self._listening:
             super().unlisten(waiter)
-            if self._listener is not None and not self.has_listeners:
-                self._listener.stop()
-                self._listener = None
+            if self.ear is not None and not self.has_listeners:
+                self.ear.close()
+                self.ear = None
 
     def _subscription(self) -> PubSub:
         return cast(PubSub, self.client.pubsub())  # type: ignore[no-untyped-call]

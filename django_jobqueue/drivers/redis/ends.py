@@ -13,7 +13,7 @@ from ...jobs.rescue import unfinished, verdict, verdict_in_hand
 from ...jobs.times import from_microseconds, microseconds
 from .form import Form, Places, job_arguments, write_record, write_result
 
-Argument: TypeAlias = str | int
+Argument: TypeAlias = str | int | bytes
 
 
 class Ends:

@@ -18,6 +18,7 @@ from uuid import UUID
 from ...jobs.flows import batch_of
 from ...jobs.names import MAX_JOB_NAME, MAX_QUEUE_NAME
 from ...jobs.records import (
+    CANCELLED,
     READY,
     RESERVED,
     SCHEDULED,
@@ -42,7 +43,6 @@ _NUMBERS = 17
 _STATES = (SCHEDULED, READY, RESERVED)
 # What the columns of a dead letter hold.
 _SMALL, _LARGE = 2**15 - 1, 2**31 - 1
-_RESULT_MOMENTS = ("created_at", "started_at", "finished_at")
 
 
 class Unreadable(Exception):
@@ -65,8 +65,8 @@ class Keys:
         return f"{self._tag}answered:{worker}"
 
     def of(self, queues: Iterable[str]) -> list[str]:
-        """KEYS of a script that may touch these queues, the first of which has place 1."""
-        found = list(self.common)
+        """KEYS behind the common ones for a script that may touch these queues, the first of which has place 1."""
+        found = []
         for queue in queues:
             found += [f"{self._tag}ready:{queue}", f"{self._tag}scheduled:{queue}"]
         return found
@@ -125,7 +125,7 @@ def read_form(job_id: bytes, text: bytes) -> Form:
                 read_id(job_id),
                 numbers[1],
                 *map(int, numbers[2:11]),
-                *(int(number) if number else None for number in numbers[11:15]),
+                *[int(number) if number else None for number in numbers[11:15]],
                 numbers[15] == "1",
                 numbers[16],
                 read_id(numbers[17].encode()) if numbers[17] else None,
@@ -150,15 +150,17 @@ def read_id(text: bytes) -> UUID:
 
 
 def _is_sound(form: Form) -> bool:
-    small = (form.rank, form.format)
-    large = (form.attempts, form.exceptions, form.crashes, form.retries, form.max_attempts or 0)
     return (
         form.state in _STATES
-        and max(map(abs, small)) <= _SMALL
-        and max(map(abs, large)) <= _LARGE
+        and -_SMALL <= form.rank <= _SMALL
+        and -_SMALL <= form.format <= _SMALL
+        and -_LARGE <= form.attempts <= _LARGE
+        and -_LARGE <= form.retries <= _LARGE
+        and -_LARGE <= (form.max_attempts or 0) <= _LARGE
         and len(form.queue) <= MAX_QUEUE_NAME
         and len(form.name) <= MAX_JOB_NAME
-        and "\x00" not in form.queue + form.name
+        and "\x00" not in form.queue
+        and "\x00" not in form.name
     )
 
 
@@ -261,6 +263,29 @@ def write_result(held: Reservation, result: NewResult) -> str:
     )
 
 
+def write_cancelled(job: JobRecord) -> str:
+    """The result of a job that is cancelled, open at its end: the script adds the attempts and the moment."""
+    return json.dumps(
+        {
+            "version": VERSION,
+            "state": CANCELLED,
+            "queue": job.queue,
+            "name": job.name,
+            "value": "",
+            "error": "",
+            "max_attempts": job.max_attempts,
+            "created_at": to_microseconds(job.created_at),
+            "started_at": None,
+            "metadata": job.metadata,
+            "worker": "",
+            "payload": job.payload,
+            "format": job.format,
+            "priority": job.priority,
+            "masked": job.masked,
+        }
+    )[:-1]
+
+
 def result_record(job_id: UUID, text: bytes, connection: str) -> ResultRecord:
     """Raises Unreadable."""
     line, _, errors = text.partition(b"\n")
@@ -268,9 +293,8 @@ def result_record(job_id: UUID, text: bytes, connection: str) -> ResultRecord:
         body = json.loads(line)
         if body.pop("version") != VERSION:
             raise Unreadable(text)
-        moments: Any = {
-            field: from_microseconds(body.pop(field)) for field in ("created_at", "started_at", "finished_at")
-        }
+        moments: Any = {field: from_microseconds(body.pop(field)) for field in ("created_at", "finished_at")}
+        moments["started_at"] = _moment(body.pop("started_at"))
         return ResultRecord(id=job_id, connection=connection, errors=read_errors(errors), **body, **moments)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreadable(text) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from .ends import Argument, in_groups
 from .form import Form, Keys, Unreadable, job_record, read_form
 from .options import RedisOptions
 from .scripts import SCRIPTS
+from .wire import Wire
 
 # Of one call, so that none keeps others waiting for long.
 PAGE = 500
@@ -28,6 +30,7 @@ class RedisStore:
         self._alias = alias
         self._cache = options.cache
         self._made_client: Redis | None = None
+        self._made_wire: Wire | None = None
 
     @property
     def client(self) -> Redis:
@@ -36,12 +39,20 @@ class RedisStore:
             self._made_client = get_redis_connection(self._cache)
         return self._made_client
 
+    @property
+    def _wire(self) -> Wire:
+        if self._made_wire is None:
+            self._made_wire = Wire(self.client, self.keys.common)
+        return self._made_wire
+
     def run(self, name: str, queues: Iterable[str], arguments: Sequence[Argument], *keys: str) -> Any:
         """Run a script that may touch these queues, and further keys."""
-        return SCRIPTS[name].run(self.client, [*self.keys.of(queues), *keys], arguments)
+        return SCRIPTS[name].run(self._wire, [*self.keys.of(queues), *keys], arguments)
 
     def close(self) -> None:
         """Sockets that nobody uses just now."""
+        if self._made_wire is not None:
+            self._made_wire.close()
         if self._made_client is not None:
             self._made_client.connection_pool.disconnect(inuse_connections=False)
 
@@ -54,6 +65,15 @@ class RedisStore:
         By a script: a transaction is refused by a server that is full.
         """
         found: list[bytes] = self.run("get", [], [job_id.hex])
+        return found
+
+    def waiting(self, job_ids: Sequence[bytes]) -> dict[bytes, JobRecord]:
+        """Jobs by their ids, without their errors, and without what cannot be read."""
+        found = {}
+        texts, bodies = (self.client.hmget(key, list(job_ids)) for key in (self.keys.jobs, self.keys.bodies))
+        for job_id, *parts in zip(job_ids, texts, bodies, strict=True):
+            with suppress(Unreadable):
+                found[job_id] = job_record(job_id, [*parts, b""], self._alias)
         return found
 
     def records(self, script: str, queue: str, limit: int) -> list[JobRecord]:

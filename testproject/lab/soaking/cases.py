@@ -38,6 +38,8 @@ class Content:
     waiting: list[Waiting] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    #: The names of the batches that have not ended.
+    batches: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,9 +117,11 @@ class Rescue(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Book:
-    """The cases by their keys, and what was done to the processes."""
+    """The cases by their keys, which of them make a flow, and what was done to the processes."""
 
     cases: dict[str, Case]
+    flows: list[history.Flow]
+    batches: list[str]
     troubles: list[Trouble]
     reserves: list[float]
     rescues: list[Rescue]
@@ -137,7 +141,14 @@ def gather(records: Iterable[Record], content: Content, *, retry_after: float) -
         book.case(effect.key).effects.append(effect)
     book.join_children()
     book.end_with_their_workers()
-    return Book(cases=book.cases, troubles=book.troubles, reserves=book.reserves, rescues=book.rescues)
+    return Book(
+        cases=book.cases,
+        flows=book.flows,
+        batches=content.batches,
+        troubles=book.troubles,
+        reserves=book.reserves,
+        rescues=book.rescues,
+    )
 
 
 def _moment(record: Record) -> float:
@@ -152,6 +163,7 @@ class _Gathering:
 
     def __init__(self, retry_after: float) -> None:
         self.cases: dict[str, Case] = {}
+        self.flows: list[history.Flow] = []
         self.troubles: list[Trouble] = []
         self.reserves: list[float] = []
         self.rescues: list[Rescue] = []
@@ -178,6 +190,9 @@ class _Gathering:
             case.kind, case.delay, case.asked, case.is_known = job.kind, job.delay, record.at, True
             case.transaction = record.transaction
             self._transactions.setdefault(record.transaction, []).append(case)
+
+    def _add_flow(self, record: history.Flow) -> None:
+        self.flows.append(record)
 
     def _add_ended(self, record: history.Ended) -> None:
         committed = {"committed": True, "rolled back": False, "unknown": None}[record.outcome]

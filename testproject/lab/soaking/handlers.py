@@ -23,6 +23,10 @@ class Meant(Exception):
     """A job that is to fail fails."""
 
 
+class Unexpected(Exception):
+    """A step was not given what the one before has returned."""
+
+
 @contextmanager
 def told(context: JobContext, key: str) -> Iterator[str]:
     """Tell of the start and the end of a run; yields the token of its reservation."""
@@ -55,6 +59,15 @@ def once(context: JobContext, key: str) -> None:
     with told(context, key):
         if context.attempt == 1:
             raise Meant(key)
+
+
+@job(queue="soak-a", max_attempts=MANY_ATTEMPTS, takes_context=True)
+def step(context: JobContext, key: str, came: str = "", expected: str = "") -> str:
+    """Returns its key, which the next step of its chain expects."""
+    with told(context, key):
+        if came != expected:
+            raise Unexpected(f"{key} comes after {expected!r}, and was given {came!r}")
+    return key
 
 
 @job(queue="soak-b", max_attempts=ATTEMPTS_OF_ALWAYS, takes_context=True)

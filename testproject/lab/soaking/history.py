@@ -21,6 +21,7 @@ SUFFIX = ".jsonl"
 
 Outcome: TypeAlias = Literal["committed", "rolled back", "unknown"]
 How: TypeAlias = Literal["complete", "release", "fail"]
+FlowKind: TypeAlias = Literal["chain", "batch"]
 TroubleKind: TypeAlias = Literal["kill", "stop", "pause", "server", "cut", "ended"]
 
 
@@ -37,6 +38,18 @@ class Dispatching(NamedTuple):
 
     transaction: str
     jobs: list[Job]
+    at: float
+
+
+class Flow(NamedTuple):
+    """Jobs that are dispatched together and run in stages: each begins when all of the one before have ended.
+
+    Each step of a chain is a stage; of a batch the members are one, and the callbacks the next.
+    """
+
+    name: str
+    kind: FlowKind
+    stages: list[list[str]]
     at: float
 
 
@@ -137,12 +150,25 @@ class Trouble(NamedTuple):
 
 
 Record: TypeAlias = (
-    Dispatching | Ended | Child | Started | Finished | Reserved | Renewed | Settling | Settled | HandedBack | Trouble
+    Dispatching
+    | Flow
+    | Ended
+    | Child
+    | Started
+    | Finished
+    | Reserved
+    | Renewed
+    | Settling
+    | Settled
+    | HandedBack
+    | Rescued
+    | Trouble
 )
 RECORDS: dict[str, type[Any]] = {
     record.__name__: record
     for record in (
         Dispatching,
+        Flow,
         Ended,
         Child,
         Started,

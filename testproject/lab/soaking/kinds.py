@@ -14,7 +14,9 @@ HANDLERS = "lab.soaking.handlers."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """``weight`` is how many of a thousand jobs are of this kind; ``seconds`` and ``delay`` are ranges to draw from.
+    """``weight`` is how many of a thousand jobs are of this kind, of those that are in no chain and no batch.
+
+    ``seconds`` and ``delay`` are ranges to draw from.
 
     A sound job is never a dead letter; the time of a long one is counted in reservations.
     """
@@ -45,5 +47,8 @@ KINDS = {
     "single": Kind(handler="single", weight=13, seconds=(0.0, 0.1), is_sound=False),
     "atomic": Kind(handler="atomic", weight=90, is_atomic=True),
     "atomic once": Kind(handler="atomic", weight=10, arguments=(True,), is_atomic=True),
+    # Parts of chains and batches, as "quick", "once" and "always" are too
+    "step": Kind(handler="step", weight=0),
+    "callback": Kind(handler="sound", weight=0),
 }
 CHILD = "quick"

@@ -18,7 +18,7 @@ from django_jobqueue import dispatch_many, using
 from django_jobqueue.conf import get_settings
 from django_jobqueue.drivers import connections
 
-from . import history
+from . import flowing, history
 from .kinds import KINDS
 
 QUEUES = ("soak-a", "soak-b", "soak-c")
@@ -109,19 +109,52 @@ class Producer:
                 raise Undone
             told.is_open = False
 
+    def flow(self) -> None:
+        name, flow = self._begin_flow()
+        with _Told(name):
+            flow.composite.dispatch()
+
+    def flow_in_block(self) -> None:
+        """Of two in a transaction, the second is rolled back with its part of it."""
+        name, flow = self._begin_flow()
+        with _Told(name) as told, transaction.atomic():
+            told.begin()
+            flow.composite.dispatch()
+            inner, inner_flow = self._begin_flow()
+            with _Told(inner) as inner_told, transaction.atomic():
+                inner_told.begin()
+                inner_flow.composite.dispatch()
+                raise Undone
+            told.is_open = False
+
     # Details
 
     def _begin(self, count: int) -> tuple[str, list[_Planned]]:
+        planned = [self._plan() for _ in range(count)]
+        return self._tell([history.Job(job.key, job.kind, job.delay or 0.0) for job in planned]), planned
+
+    def _begin_flow(self) -> tuple[str, flowing.Planned]:
+        plan = self._random.choice((flowing.plan_chain, flowing.plan_batch))
+        flow = plan(self._key(), lambda kind: self._calling(kind, None), self._random)
+        self._jobs += len(flow.jobs)
+        name = self._tell(flow.jobs)
+        for told in flow.flows:
+            history.write(told)
+        return name, flow
+
+    def _tell(self, jobs: list[history.Job]) -> str:
+        """Begin a transaction; return its name."""
         self._transactions += 1
         name = f"{self._number}.{self._transactions}"
-        planned = [self._plan() for _ in range(count)]
-        jobs = [history.Job(job.key, job.kind, job.delay or 0.0) for job in planned]
         history.write(history.Dispatching(name, jobs, history.now()))
-        return name, planned
+        return name
+
+    def _key(self) -> str:
+        self._jobs += 1
+        return f"{self._number}-{self._jobs}"
 
     def _plan(self) -> _Planned:
-        self._jobs += 1
-        key = f"{self._number}-{self._jobs}"
+        key = self._key()
         name = self._random.choices(self._kinds, self._weights)[0]
         kind = KINDS[name]
         arguments = [key, *kind.arguments]
@@ -131,9 +164,12 @@ class Producer:
         return _Planned(key, name, arguments, self._random.uniform(*kind.delay) if kind.delay else None)
 
     def _call(self, job: _Planned) -> Any:
+        return self._calling(job.kind, job.delay)
+
+    def _calling(self, kind: str, delay: float | None) -> Any:
         return using(
-            KINDS[job.kind].job_name,
-            delay=job.delay,
+            KINDS[kind].job_name,
+            delay=delay,
             queue=self._random.choice(QUEUES),
             priority=self._random.choice(PRIORITIES),
         )
@@ -194,4 +230,6 @@ WAYS: dict[Callable[[Producer], None], int] = {
     Producer.many: 15,
     Producer.undone: 15,
     Producer.savepoint: 10,
+    Producer.flow: 14,
+    Producer.flow_in_block: 6,
 }

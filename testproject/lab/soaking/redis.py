@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import Any, ClassVar, cast
 
@@ -19,6 +20,7 @@ from .stores import ALL_AT_ONCE, OwnDatabase, Unsupported, key_of
 from .watching import Watching
 
 PREFIX = "soak:"
+BATCHES, ENDED_BATCHES = (f"{{{PREFIX}}}{name}" for name in ("batches", "ended"))
 WAIT_SECONDS = 5
 
 
@@ -76,7 +78,8 @@ class RedisQueue(OwnDatabase):
 
     def left(self) -> int | None:
         try:
-            return sum(map(int, cast(list[bytes], self._client.hvals(self._keys.queues))))
+            jobs = sum(map(int, cast(list[bytes], self._client.hvals(self._keys.queues))))
+            return jobs + cast(int, self._client.zcard(self._keys.over))
         except RedisError:
             return None
 
@@ -87,8 +90,15 @@ class RedisQueue(OwnDatabase):
         for job_id, text in jobs.items():
             form = read_form(job_id, text)
             waiting.append(Waiting(key_of(read_body(bodies[job_id]).payload, form.format), form.state))
+        batches = cast(dict[bytes, bytes], self._client.hgetall(BATCHES))
+        ended = set(cast(list[bytes], self._client.zrange(ENDED_BATCHES, 0, -1)))
         rows = self.rows.content()
-        return Content(waiting=waiting, dead_letters=rows.dead_letters, effects=rows.effects)
+        return Content(
+            waiting=waiting,
+            dead_letters=rows.dead_letters,
+            effects=rows.effects,
+            batches=[_name(text) for batch_id, text in batches.items() if batch_id not in ended],
+        )
 
     def version(self) -> str:
         return f"{server_version(self._client)}, dead letters in {self.rows.version()}"
@@ -103,3 +113,8 @@ class RedisQueue(OwnDatabase):
             return sum(int(cast(int, self._client.client_kill_filter(_id=str(number)))) for number in chosen)
         except RedisError:
             return 0
+
+
+def _name(batch: bytes) -> str:
+    """A batch is a line of numbers, and JSON."""
+    return str(json.loads(batch.split(b"\n", 1)[1])["name"])

@@ -6,6 +6,7 @@ The JSON is one object:
 - ``options``: ``seconds``, ``kill``, ``workers``, ``rate``, ``retry_after``, ``seed``
 - ``jobs``: ``committed``, ``rolled_back``, ``unknown`` (nobody knows: the store was lost at the commit), ``finished``,
   ``dead_letters``, ``runs``
+- ``flows``: how many ``chains`` and ``batches`` were committed
 - ``disturbances``: ``kills``, ``kills_of_all``, ``kills_of_supervisors``, ``clean_stops``, ``pauses``, ``restarts``,
   ``cuts``, ``long_transactions``
 - ``repeats``: runs that were followed by another one though they had not failed
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from .checker import again_after, back_after, repeated, rescued_after, spread
+from .checker import again_after, back_after, begun, repeated, rescued_after, spread
 from .session import Result
 
 RULES = (
@@ -35,6 +36,8 @@ RULES = (
     "effects",
     "ghost",
     "repeat",
+    "unordered",
+    "unclosed",
     "split",
     "early",
     "unearned",
@@ -48,6 +51,7 @@ def document(result: Result) -> dict[str, Any]:
     book, plan = result.verdict.book, result.plan
     cases = book.cases.values()
     known = Counter(case.committed for case in cases if case.is_known)
+    flows = begun(book)
     rules = Counter(violation.rule for violation in result.verdict.violations)
     return {
         "store": {"version": result.store, "own_server": result.own_server},
@@ -67,6 +71,7 @@ def document(result: Result) -> dict[str, Any]:
             "dead_letters": sum(len(case.dead_letters) for case in cases),
             "runs": sum(len(case.runs) for case in cases),
         },
+        "flows": {"chains": flows["chain"], "batches": flows["batch"]},
         "disturbances": asdict(result.counts),
         "repeats": sum(len(repeated(case)) for case in cases),
         "recovery": {
@@ -89,6 +94,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         f"jobs       {jobs['committed']:,} committed, {jobs['rolled_back']:,} rolled back, {jobs['unknown']:,} of "
         f"unknown outcome; {jobs['runs']:,} runs, {jobs['finished']:,} finished, {jobs['dead_letters']:,} dead letters"
     )
+    yield f"flows      {found['flows']['chains']:,} chains and {found['flows']['batches']:,} batches of these"
     yield (
         f"kills      {done['kills']} ({done['kills_of_all']} times of all workers, {done['kills_of_supervisors']} of "
         f"supervisors), "

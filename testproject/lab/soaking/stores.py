@@ -27,6 +27,7 @@ from .cases import Content, DeadLetter, Effect, Waiting
 from .kinds import EFFECT_TABLE
 
 OUTAGES = (DatabaseError, InterfaceError)
+IS_OPEN = "finished_at IS NULL"
 SETTINGS = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
 
 
@@ -108,19 +109,22 @@ class OwnDatabase(ABC):
             self._connection = None
 
     def left(self) -> int | None:
-        """How many jobs are in the queue; None while the store does not answer."""
+        """How many jobs are in the queue, and batches, whose callbacks are to come; None while nobody answers."""
+        counted = "SELECT (SELECT COUNT(*) FROM django_jobqueue_job) + "
         try:
-            return int(self.query("SELECT COUNT(*) FROM django_jobqueue_job")[0][0])
+            return int(self.query(f"{counted}(SELECT COUNT(*) FROM django_jobqueue_batch WHERE {IS_OPEN})")[0][0])
         except OUTAGES:
             return None
 
     def content(self) -> Content:
         jobs = self.query("SELECT payload, format, state FROM django_jobqueue_job")
         letters = self.query("SELECT payload, format, attempts, exception_class FROM django_jobqueue_failedjob")
+        batches = self.query(f"SELECT name FROM django_jobqueue_batch WHERE {IS_OPEN}")
         return Content(
             waiting=[Waiting(key_of(*row[:2]), row[2]) for row in jobs],
             dead_letters=[DeadLetter(key_of(*row[:2]), *row[2:]) for row in letters],
             effects=[Effect(*row) for row in self.query(f"SELECT job_key, token FROM {EFFECT_TABLE}")],
+            batches=[row[0] for row in batches],
         )
 
     @abstractmethod

@@ -38,6 +38,14 @@ def act(key: int | str = "", what: str = "") -> None:
     write_mark("ran", key)
 
 
+@job(name="work.linger")
+def linger(key: int | str = "", before: str = "") -> str:
+    """Take a moment, in which a test may kill this process; ``before`` is what the step before has returned."""
+    Event().wait(0.01)
+    write_mark("ran", f"{before}>{key}" if before else key)
+    return str(key)
+
+
 @job(name="work.hold")
 def hold(key: int | str = "") -> None:
     """Run until the test lets go."""

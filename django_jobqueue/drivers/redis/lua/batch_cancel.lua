@@ -1,5 +1,5 @@
 -- now, id, limit: from now on nothing is added to an open batch. Returns of pending members that are not reserved the
--- ids and queues, which are empty where there is no job.
+-- ids, queues and names, of which the last two are empty where there is no job.
 local batch, limit = ARGV[2], tonumber(ARGV[3])
 go_on_when_full()
 local head = find_batch(batch)
@@ -11,15 +11,16 @@ if head.cancelled_at == '' then
 end
 local found, seen = {}, 0
 local first, past = range_of(batch, WAITED_FOR, FAILED)
-while #found < 2 * limit do
+while #found < 3 * limit do
   local page = redis.call('ZRANGEBYLEX', MEMBERS, first, past, 'LIMIT', seen, limit)
   if #page == 0 then break end
   local ids = {}
   for index, name in ipairs(page) do ids[index] = string.sub(name, #batch + 2) end
   for index, text in ipairs(fields(JOBS, ids)) do
     local job = read(text)
-    if #found < 2 * limit and not (job and job.state == 'reserved') then
-      found[#found + 1], found[#found + 2] = ids[index], job and job.queue or ''
+    if #found < 3 * limit and not (job and job.state == 'reserved') then
+      local at = #found
+      found[at + 1], found[at + 2], found[at + 3] = ids[index], job and job.queue or '', job and job.name or ''
     end
   end
   seen = seen + #page

@@ -1,8 +1,8 @@
--- id, then ids of members and the places of their queues. Returns how many were removed: those that no worker has taken
--- meanwhile.
-local batch, removed = ARGV[1], 0
+-- now, id, then ids of members, the places of their queues, the beginnings of their results, and for how long these are
+-- kept. Returns how many were removed: those that no worker has taken meanwhile.
+local now, batch, removed = clock(ARGV[1]), ARGV[2], 0
 go_on_when_full()
-for at = 2, #ARGV, 2 do
+for at = 3, #ARGV, 4 do
   local id, place = ARGV[at], tonumber(ARGV[at + 1])
   local job = find(id)
   local is_cancelled = false
@@ -14,7 +14,7 @@ for at = 2, #ARGV, 2 do
     if job then
       redis.call('ZREM', ready_key(place), member(id, job))
       redis.call('ZREM', scheduled_key(place), id)
-      forget(id, job.queue)
+      call_off(now, id, job, ARGV[at + 2], ARGV[at + 3])
     end
   end
 end

@@ -165,6 +165,20 @@ local function forget(id, queue)
   if redis.call('HDEL', JOBS, id) == 1 then count(queue, -1) end
 end
 
+local function keep_result(id, result, expires_at)
+  redis.call('HSET', RESULTS, id, result .. '\n' .. (redis.call('HGET', ERRORS, id) or ''))
+  redis.call('ZADD', EXPIRING, whole(expires_at), id)
+end
+
+-- A job that is cancelled goes. What is kept of it begins with `result`, which is empty for nothing.
+local function call_off(now, id, job, result, keep_for)
+  if result ~= '' then
+    local line = result .. ', "attempts": ' .. job.attempts .. ', "finished_at": ' .. whole(now) .. '}'
+    keep_result(id, line, now + tonumber(keep_for))
+  end
+  forget(id, job.queue)
+end
+
 -- What cannot be read, or has no job, leaves its queue, with all that is known of it, until a worker makes a dead letter of it.
 local function set_aside(id, queue)
   local text = redis.call('HGET', JOBS, id)

@@ -19,10 +19,7 @@ local ends = {}
 -- ended.
 local function go(id, job, first, after)
   local result = ARGV[first]
-  if result ~= '' then
-    redis.call('HSET', RESULTS, id, result .. '\n' .. (redis.call('HGET', ERRORS, id) or ''))
-    redis.call('ZADD', EXPIRING, whole(now + tonumber(ARGV[first + 1])), id)
-  end
+  if result ~= '' then keep_result(id, result, now + tonumber(ARGV[first + 1])) end
   gone[id], removed[#removed + 1] = true, id
   fewer[job.queue] = (fewer[job.queue] or 0) + 1
   for at = first + 3, after - 1, JOB_ARGUMENTS do following[#following + 1] = at end

@@ -1,0 +1,100 @@
+"""The way of a script to the server and back, as short as it can be.
+
+For each command redis-py takes a connection from its pool, tests it, and packs every argument by itself: more Python
+than all the rest of a dispatch, and with cold caches a good part of the time until a job starts. Here one connection
+is kept for the next call, and what is the same in every call is packed once. Whatever goes wrong with it is left to
+redis-py, by the ordinary way and its rules of trying again: every script may be sent twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import redis
+from redis import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from .ends import Argument
+
+# Older ones want to be told for what command.
+_TAKES_NAME = tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3)
+KEPT = "kept"
+
+
+class Wire:
+    """``keys`` are the first of every call."""
+
+    def __init__(self, client: Redis, keys: Sequence[str]) -> None:
+        self._client = client
+        self._pool = client.connection_pool
+        self._keys = keys
+        self._packed_keys = b"".join(packed(keys))
+        # One at most, so that a pool of few has the others; beside its process, since forks share no socket. A
+        # dictionary, since each step of it is one for all threads, and leaves a fork no lock that is never released.
+        self._kept: dict[str, tuple[int, Any]] = {}
+
+    def call(self, digest: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+        """Run a script that the server knows; raises NoScriptError when it does not."""
+        command = self._pack(digest, keys, arguments)
+        connection = self._take()
+        try:
+            return self._send(connection, command)
+        except ResponseError:
+            raise
+        except RedisError:  # the connection is gone
+            return self._client.evalsha(digest, self._count(keys), *self._keys, *keys, *arguments)
+
+    def teach(self, text: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+        """Run a script by its text, by which the server knows it from then on."""
+        return self._client.eval(text, self._count(keys), *self._keys, *keys, *arguments)
+
+    def close(self) -> None:
+        """Give back what is kept."""
+        if (kept := self._kept.pop(KEPT, None)) is not None:
+            self._pool.release(kept[1])
+
+    def _count(self, keys: Sequence[str]) -> int:
+        return len(self._keys) + len(keys)
+
+    def _pack(self, digest: str, keys: Sequence[str], arguments: Sequence[Argument]) -> bytes:
+        count = self._count(keys)
+        head = b"*%d\r\n" % (3 + count + len(arguments))
+        behind = [self._packed_keys, *packed(keys), *packed(arguments)]
+        return b"".join([head, *packed(["EVALSHA", digest, count]), *behind])
+
+    def _send(self, connection: Any, command: bytes) -> Any:
+        try:
+            connection.send_packed_command([command])
+            answer = connection.read_response()
+        except ResponseError:
+            self._put_back(connection)
+            raise
+        except BaseException:  # also what was raised from outside: the next call must not take this one's answer
+            connection.disconnect()
+            self._pool.release(connection)
+            raise
+        self._put_back(connection)
+        return answer
+
+    def _take(self) -> Any:
+        """The one that is kept, or another; raises what connecting raises."""
+        kept = self._kept.pop(KEPT, None)
+        if kept is not None and kept[0] == os.getpid():
+            connection = kept[1]
+            if self._pool.owns_connection(connection):
+                return connection
+            self._pool.release(connection)  # to a master that Sentinel has replaced, and closed by that
+        return self._pool.get_connection("EVALSHA") if _TAKES_NAME else self._pool.get_connection()
+
+    def _put_back(self, connection: Any) -> None:
+        kept = os.getpid(), connection
+        if self._kept.setdefault(KEPT, kept) is not kept:
+            self._pool.release(connection)
+
+
+def packed(values: Iterable[Argument]) -> list[bytes]:
+    """Each argument as the protocol has it."""
+    texts = [value if isinstance(value, bytes) else str(value).encode() for value in values]
+    return [b"$%d\r\n%b\r\n" % (len(text), text) for text in texts]
