@@ -73,7 +73,8 @@ def risks(client: Redis, alias: str, options: RedisOptions) -> list[tuple[str, s
                 "Set appendonly to yes.",
             )
         )
-    cleared = [name for name in settings.CACHES if not _is_for_queues(name) and _flushes(name, client, options)]
+    queues = _of_queues(options.cache)
+    cleared = [name for name in settings.CACHES if name not in queues and _flushes(name, client, options)]
     if cleared:
         found.append(
             (
@@ -95,10 +96,10 @@ def _told(client: Redis, section: str) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], client.info(section))
 
 
-def _is_for_queues(cache: str) -> bool:
-    """Whether a cache is there for queues only, so that nobody clears it."""
-    named = {entry.get("CACHE") for entry in get_settings().connections.values()}
-    return cache in named and cache != DEFAULT_CACHE_ALIAS
+def _of_queues(own: str) -> set[str]:
+    """The caches that are there for queues only, so that nobody clears them."""
+    named = {entry.get("CACHE", own) for entry in get_settings().connections.values()}
+    return {own, *named} - {DEFAULT_CACHE_ALIAS}
 
 
 def _flushes(cache: str, client: Redis, options: RedisOptions) -> bool:
