@@ -26,7 +26,12 @@ from .pruning import delete_first
 # Of one statement, where a database takes no array: ids as a part of the text cost less than as parameters.
 CHUNK_ROWS = 1000
 
-_ANY_PENDING = f"SELECT 1 FROM django_jobqueue_batchmember WHERE batch_id = %s AND state = {PENDING} LIMIT 1"  # noqa: S608
+# From the end of its index, where those stand that were stored last: forwards PostgreSQL would pass all who have just
+# left. It does so for equality too, whatever the order asked for.
+_ANY_PENDING = (
+    "SELECT 1 FROM django_jobqueue_batchmember "  # noqa: S608
+    f"WHERE batch_id = %s AND state BETWEEN {PENDING} AND {PENDING} ORDER BY state DESC LIMIT 1"
+)
 
 
 class Batches:

@@ -158,6 +158,17 @@ def test_a_lost_reservation_moves_no_batch(store: Store) -> None:
     assert batch.counts == (1, 0, 1, 0, 0)
 
 
+def test_members_leave_with_others_of_their_reserve_and_once(store: Store) -> None:
+    batch = Batched(store, 2)
+    store.dispatch()
+    first, second, other = store.take(rows=3)
+    store.settle(batch.completed(first))
+    assert batch.counts == (2, 1, 1, 0, 0)
+    ended = [batch.completed(first), batch.completed(second), Complete(other)]
+    assert store.settle(*ended) == {second.id, other.id}
+    assert batch.counts == (2, 0, 2, 0, 0)
+
+
 def test_a_release_leaves_no_batch(store: Store) -> None:
     batch = Batched(store, 1)
     store.release(store.take_one(), record=attempt())

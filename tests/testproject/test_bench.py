@@ -182,6 +182,7 @@ class TestTargets:
 
     def test_a_target_is_said_in_words(self) -> None:
         assert Target(key="a", bound=0.35).text(result()) == "at least 0.35 x"
+        assert Target(key="batch", bound=1.15, is_most=True).text(result()) == "at most 1.15 x"
         assert Target(key="a", bound=50_000, is_of_ratio=False).text(result()) == "at least 50,000 jobs/s"
         assert Target(key="a", bound=0.05, is_of_ratio=False, is_most=True).text(result()) == "at most 0.05 jobs/s"
 
@@ -214,7 +215,7 @@ class TestProfile:
 @pytest.mark.process
 def test_a_small_run_verifies_every_job_and_writes_what_the_report_documents(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
-    names = ["dispatch", "dispatch-many", "drain", "each", "long-reader", "not-analyzed"]
+    names = ["dispatch", "dispatch-many", "drain", "each", "batch", "long-reader", "not-analyzed"]
     environment = {
         **os.environ,
         "JOBQUEUE_TEST_DATABASE": "sqlite",
@@ -231,14 +232,14 @@ def test_a_small_run_verifies_every_job_and_writes_what_the_report_documents(tmp
     done = manage("bench", "--jobs", "200", "--json", str(file), "--profile", "--only", *names)
     assert done.returncode == 0, done.stderr
     assert "Every job ran exactly once." in done.stdout
-    assert "[1/6] dispatch" in done.stderr
+    assert "[1/7] dispatch" in done.stderr
 
     found = json.loads(file.read_text())
     assert set(found) == DOCUMENT
     assert (found["verified"], found["problems"]) == (True, [])
     assert all(set(figure) == FIGURE for figure in found["figures"])
     assert {figure["measurement"] for figure in found["figures"]} == set(names) - {"not-analyzed"}
-    assert {"drain.raw", "drain.1", "drain.2", "each", "dispatch-many"} <= {
+    assert {"drain.raw", "drain.1", "drain.2", "each", "dispatch-many", "batch.plain", "batch"} <= {
         figure["key"] for figure in found["figures"]
     }
     assert [skipped["measurement"] for skipped in found["skipped"]] == ["not-analyzed"]
@@ -261,12 +262,12 @@ def test_a_small_run_on_redis_verifies_every_job(settings: Any) -> None:
     prefixed = {**settings.REDIS_CONNECTION, "PREFIX": f"test-{os.getpid()}:"}
     settings.REDIS_CONNECTION = prefixed
     with mock.patch.dict(os.environ, {**environment, "JOBQUEUE_REDIS_PREFIX": prefixed["PREFIX"]}):
-        call_command(
-            "bench", store="redis", jobs=50, only=["dispatch-many", "drain"], json="-", stdout=out, stderr=StringIO()
-        )
+        only = ["dispatch-many", "drain", "batch"]
+        call_command("bench", store="redis", jobs=50, only=only, json="-", stdout=out, stderr=StringIO())
     found = json.loads(out.getvalue())
     assert (found["verified"], found["store"]["vendor"]) == (True, "redis")
-    assert {"dispatch-many.raw", "drain.raw", "drain.raw-like", "drain.1"} <= {each["key"] for each in found["figures"]}
+    keys = {"dispatch-many.raw", "drain.raw", "drain.raw-like", "drain.1", "batch.plain", "batch"}
+    assert keys <= {each["key"] for each in found["figures"]}
 
 
 def test_only_a_database_is_profiled(settings: Any) -> None:

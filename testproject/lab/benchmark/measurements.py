@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from . import dispatching, draining
+from . import batching, dispatching, draining
 from .figures import Figure, Result, merged
 from .pickup import pickup
 from .session import Session
@@ -21,6 +21,7 @@ NAMES = (
     "drain",
     "each",
     "promises",
+    "batch",
     "not-analyzed",
     "long-reader",
     "one-ms",
@@ -50,6 +51,7 @@ def measurements(*, reader_jobs: int, memory_jobs: int) -> Mapping[str, Measurem
         "drain": draining.drain,
         "each": draining.each,
         "promises": draining.promises,
+        "batch": batching.batch,
         "not-analyzed": draining.not_analyzed,
         "long-reader": partial(draining.long_reader, jobs=reader_jobs),
         "one-ms": draining.one_ms,

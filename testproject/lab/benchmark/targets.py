@@ -39,6 +39,7 @@ TARGETS = (
     Target(key="drain.2", bound=1.25),
     Target(key="drain.commits", bound=0.05, is_of_ratio=False, is_most=True),
     Target(key="each", bound=0.75),
+    Target(key="batch", bound=1.15, is_most=True, vendors=(POSTGRESQL, MYSQL, SQLITE, REDIS)),
     Target(key="not-analyzed", bound=0.9),
     Target(key="long-reader", bound=0.7),
     Target(key="one-ms", bound=0.85),

@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal
+from uuid import UUID
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
 from django_jobqueue.drivers import Driver
-from django_jobqueue.models import FailedJob, Job, Result
+from django_jobqueue.models import Batch, BatchMember, FailedJob, Job, Result
 
 from .. import rows
 from ..rows import QUEUE
@@ -70,6 +71,10 @@ class Store(ABC):
     @abstractmethod
     def clean(self) -> None:
         """Remove what the bench has stored, and what its removal leaves behind."""
+
+    @abstractmethod
+    def forget_batch(self, batch_id: UUID) -> None:
+        """Remove a batch that has ended, and none of others."""
 
     @abstractmethod
     def server(self) -> dict[str, str]:
@@ -139,6 +144,10 @@ class Database(Store):
         self.failed_jobs.filter(name__startswith=OWN_NAMES).delete()
         Result.objects.using(self.alias).filter(name__startswith=OWN_NAMES).delete()
         self.tidy()
+
+    def forget_batch(self, batch_id: UUID) -> None:
+        BatchMember.objects.using(self.alias).filter(batch_id=batch_id).delete()
+        Batch.objects.using(self.alias).filter(id=batch_id).delete()
 
     def tidy(self) -> None:
         """Let the table be as if the removed rows had never been there, as far as that goes."""

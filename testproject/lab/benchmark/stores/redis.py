@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from typing import Any, ClassVar, cast
+from uuid import UUID
 
 import redis
 from django.db.models import QuerySet
@@ -76,6 +77,12 @@ class Redis(Store):
                 pass
         self._letters().filter(name__startswith=OWN_NAMES).delete()
         self._client.delete(READY, BODIES, TAKEN)
+
+    def forget_batch(self, batch_id: UUID) -> None:
+        keys = cast(RedisDriver, self.driver).keys.common
+        batches, ended = (key for key in keys if key.endswith(("}batches", "}ended")))
+        self._client.hdel(batches, batch_id.hex)
+        self._client.zrem(ended, batch_id.hex)
 
     def _letters(self) -> QuerySet[FailedJob]:
         return self.failed_jobs
