@@ -810,9 +810,10 @@ def soak(folder: Path, temporary: Path, *options: str) -> dict[str, Any]:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("Every promise was kept.\n")
-    assert list(temporary.iterdir()) == []
     assert not (folder / "project.sqlite3").exists()
     found: dict[str, Any] = json.loads(file.read_text())
+    # A supervisor that is killed leaves its folder behind.
+    assert len(list(temporary.iterdir())) <= found["disturbances"]["kills_of_supervisors"]
     assert "\n".join(lines(found)) in done.stdout
     return found
 
