@@ -19,9 +19,11 @@ from django.core.management import CommandError, call_command
 import django_jobqueue
 from lab.soaking import history
 from lab.soaking.cases import Content, DeadLetter, Effect, Waiting
-from lab.soaking.checker import Rules, Violation, again_after, back_after, begun, check, repeated, rescued_after, spread
+from lab.soaking.checker import again_after, back_after, check, repeated, rescued_after, spread
+from lab.soaking.flow_rules import begun
 from lab.soaking.history import How, Record, Trouble, TroubleKind
 from lab.soaking.report import RULES, document, lines
+from lab.soaking.rules import Rules, Violation
 from tests.helpers.servers import private_redis
 
 RETRY_AFTER = 3.0
