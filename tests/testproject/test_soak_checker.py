@@ -576,6 +576,23 @@ def test_what_follows_a_dead_letter_comes_after_its_last_run(story: Story) -> No
     assert story.rules() == [("unordered", "catch")]
 
 
+def test_what_follows_a_dead_letter_of_a_worker_that_was_stopped_may_come_before_that_goes_on(story: Story) -> None:
+    story.chain("s1", "catch", kind="always")
+    for attempt in (1, 2):
+        token = f"f{attempt}"
+        story.reserve("s1", token=token, attempt=attempt)
+        story.run("s1", token=token, done=False, attempt=attempt)
+        story.settle("s1", token=token, how="release")
+    story.reserve("s1", token="f3", attempt=3)
+    story.start("s1", token="f3", attempt=3)
+    story.trouble("pause", seconds=5)
+    story.dead_letters.append(DeadLetter("s1", 3, "WorkerLost"))
+    story.whole("catch", token="t2", pid=2)
+    story.end("s1", token="f3", done=False)
+    story.settle("s1", token="f3", how="fail", owned=False)
+    assert story.rules() == []
+
+
 def test_a_chain_of_unknown_outcome_that_began_and_did_not_go_on_is_told(story: Story) -> None:
     story.chain("s1", "s2", outcome="unknown")
     story.whole("s1")

@@ -61,7 +61,10 @@ def unclosed(book: Book, rules: Rules) -> Iterator[Violation]:
 
 
 def _over_at(case: Case) -> float | None:
-    """When a job ended, NEVER when it did not, None when its last run was not seen to end."""
+    """When a job ended, NEVER when it did not, None when nobody saw that: its last attempt was lost with its worker."""
     if done := [run.end for run in case.runs if run.done and run.end is not None]:
         return min(done)
-    return case.runs[-1].end if case.dead_letters and case.runs else NEVER
+    if not case.dead_letters:
+        return NEVER
+    failed = {held.token for held in case.holdings.values() if held.ended == "fail"}
+    return next((run.end for run in case.runs if run.token in failed), None)
