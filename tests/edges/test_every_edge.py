@@ -72,6 +72,7 @@ def letters_in(alias: str) -> list[FailedJob]:
 
 
 def test_every_command_works(rows_in: str) -> None:
+    """F69, F70"""
     succeed.dispatch()
     late = succeed.using(delay=3600, queue="mail").dispatch()
     bad = [fail.dispatch("first"), fail.dispatch("second"), fail.dispatch("third")]
@@ -114,6 +115,8 @@ def test_every_command_works(rows_in: str) -> None:
 
 
 def test_chains_batches_progress_and_results_work(rows_in: str, register: Register) -> None:
+    """F69, F70"""
+
     @register(name="tests.measure", takes_context=True)
     def measure(context: JobContext, what: Any = 0) -> Any:
         context.progress(40, "measuring")
@@ -145,6 +148,7 @@ def test_chains_batches_progress_and_results_work(rows_in: str, register: Regist
 
 
 def test_every_page_and_action_of_the_admin_works(rows_in: str) -> None:
+    """F69, F70"""
     succeed.using(delay=3600).dispatch()
     for name in ("button", "forgotten", "first", "second", "third", "fourth"):
         fail.dispatch(name)

@@ -188,15 +188,20 @@ def test_what_cannot_be_counted_is_refused_with_a_dry_run(what: str) -> None:
     assert what in ran.error
 
 
-@pytest.mark.parametrize("command", ["queue_prune", "queue_forget"])
-def test_two_at_once_delete_each_row_once(command: str) -> None:
+def test_two_at_once_delete_each_row_once() -> None:
     """F17"""
     dead_letters(200, failed_at=ago(days=60))
     dead_letters(5)
-    options = {"queue_prune": ("--failed", "30d", "--chunk", "10"), "queue_forget": ("all", "--no-input")}[command]
-    ran = in_threads(2, lambda number: run(command, *options, "--json"))
-    assert {each.code for each in ran} <= ({0} if command == "queue_prune" else {0, 1})
-    assert all("Traceback" not in each.err for each in ran)
-    assert left()[0] == (5 if command == "queue_prune" else 0)
-    if command == "queue_prune":
-        assert sum(record["count"] for each in ran for record in each.records if record["what"] == "failed") == 200
+    ran = in_threads(2, lambda number: run("queue_prune", "--failed", "30d", "--chunk", "10", "--json"))
+    assert [each.code for each in ran] == [0, 0]
+    assert sum(record["count"] for each in ran for record in each.records if record["what"] == "failed") == 200
+    assert left()[0] == 5
+
+
+def test_one_that_prunes_does_not_disturb_one_that_forgets() -> None:
+    dead_letters(200, failed_at=ago(days=60))
+    commands = [("queue_prune", "--failed", "30d", "--chunk", "10"), ("queue_forget", "all", "--no-input")]
+    ran = in_threads(2, lambda number: run(*commands[number]))
+    assert ran[0].code == 0
+    assert ran[1].code in {0, 1, 3}, "of those that it found some, or all, may be gone"
+    assert left()[0] == 0

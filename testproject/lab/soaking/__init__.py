@@ -4,5 +4,5 @@
 the database driver that tells of every reservation; all write to the ``history``, which is kept apart from the store.
 ``processes`` starts workers and producers, ``stores`` makes a database of the soak's own, ``disturbing`` kills, stops,
 cuts and restarts, ``session`` ties these together. ``checker`` proves the promises from the history and what the store
-holds at the end, without touching either; ``report`` says what came out.
+holds at the end, without touching either, ``flow_rules`` those on chains and batches; ``report`` says what came out.
 """

@@ -6,17 +6,17 @@ silent: moments are taken so that what it calls valid was valid for certain.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
 
 from .cases import Book, Case, Content, Holding, Run, gather
-from .history import Flow, Record, Trouble
+from .flow_rules import check_flows
+from .history import Record, Trouble
 from .kinds import ATTEMPTS_OF_ALWAYS, KINDS
+from .rules import Rules, Violation
 
 # How much may be repeated beside the job in hand.
 SLICE_SECONDS = 0.1
@@ -24,30 +24,6 @@ SLICE_SECONDS = 0.1
 SLACK_SECONDS = 0.5
 # The store's clock is set while the history's is not.
 CLOCK_SECONDS = 0.05
-NEVER = float("inf")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What the checker must know of the soak.
-
-    ``outage_after`` is for how long after a server is back its workers may still find their way. Where
-    ``stops_concern_all``, as on SQLite, a stopped process may hold the only write lock. Unless a store
-    ``joins_transactions``, the jobs of one may be stored one by one after its commit.
-    """
-
-    retry_after: float
-    outage_after: float = 3.0
-    stops_concern_all: bool = False
-    joins_transactions: bool = True
-
-
-class Violation(NamedTuple):
-    """``rule`` is a word that the summary counts; ``text`` is for a person."""
-
-    rule: str
-    key: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +44,7 @@ def check(records: Iterable[Record], content: Content, rules: Rules) -> Verdict:
         for rule in CASE_RULES:
             found += rule(case)
         found += repeats(case, book, rules)
-    for flow in book.flows:
-        found += unordered(flow, book)
-        found += halted(flow, book)
-    found += unclosed(book, rules)
+    found += check_flows(book, rules)
     if rules.joins_transactions:
         found += split(book)
     found += ended(book)
@@ -239,47 +212,6 @@ def _explains(trouble: Trouble, run: Run, case: Case, rules: Rules) -> bool:
     return held is not None and any(asked <= trouble.begun <= answered for asked, answered in held.asking)
 
 
-# The promises on chains and batches, beside those on each of their jobs
-
-
-def unordered(flow: Flow, book: Book) -> Iterator[Violation]:
-    """A step does not start before the one before it has succeeded, nor a callback before all members have ended."""
-    for before, after in pairwise(flow.stages):
-        for key in after:
-            starts = [run.start for run in book.cases[key].runs]
-            for earlier in before if starts else ():
-                end = _over_at(book.cases[earlier])
-                if end is not None and min(starts) < end:
-                    yield Violation("unordered", key, f"it started before {earlier} of {flow.name} had ended")
-
-
-def halted(flow: Flow, book: Book) -> Iterator[Violation]:
-    """A flow whose dispatch nobody knows the outcome of goes on to its end all the same when it has begun."""
-    for before, after in pairwise(flow.stages):
-        if all(book.cases[key].was_stored and _over_at(book.cases[key]) != NEVER for key in before):
-            for case in (book.cases[key] for key in after):
-                if case.committed is None and not case.was_stored:
-                    yield Violation("lost", case.key, f"all before it in {flow.name} has ended, and it never came")
-
-
-def unclosed(book: Book, rules: Rules) -> Iterator[Violation]:
-    """A batch ends when its members have; where the store does not know transactions, one that was stored whole."""
-    flows = {flow.name: flow for flow in book.flows}
-    for name in book.batches:
-        members = [book.cases[key] for key in flows[name].stages[0]] if name in flows else []
-        if all(case.committed is False for case in members):
-            yield Violation("ghost", name, "nobody has dispatched this batch")
-        elif rules.joins_transactions or all(case.committed or case.was_stored for case in members):
-            yield Violation("unclosed", name, f"this batch of {len(members)} members is still open")
-
-
-def _over_at(case: Case) -> float | None:
-    """When a job ended, NEVER when it did not, None when its last run was not seen to end."""
-    if done := [run.end for run in case.runs if run.done and run.end is not None]:
-        return min(done)
-    return case.runs[-1].end if case.dead_letters and case.runs else NEVER
-
-
 # The promises on all
 
 
@@ -303,11 +235,6 @@ def ended(book: Book) -> Iterator[Violation]:
 
 
 # Figures
-
-
-def begun(book: Book) -> Counter[str]:
-    """How many chains and batches were dispatched for certain."""
-    return Counter(flow.kind for flow in book.flows if book.cases[flow.stages[0][0]].committed)
 
 
 def rescued_after(book: Book) -> list[float]:

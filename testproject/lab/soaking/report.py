@@ -25,7 +25,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from .checker import again_after, back_after, begun, repeated, rescued_after, spread
+from .checker import again_after, back_after, repeated, rescued_after, spread
+from .flow_rules import begun
 from .session import Result
 
 RULES = (

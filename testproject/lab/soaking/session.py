@@ -9,10 +9,11 @@ from pathlib import Path
 from random import Random
 
 from . import history
-from .checker import Rules, Verdict, check
+from .checker import Verdict, check
 from .disturbing import Counts, Disturbance, Disturber
 from .history import Trouble
 from .processes import Process, Processes, producer_command, wait_for_all
+from .rules import Rules
 from .stores import OwnDatabase
 
 PRODUCERS = 2

@@ -36,7 +36,10 @@ SHORTEST_RETRY_AFTER = 2.0
 class Command(BaseCommand):
     help = (
         "Let producers and workers run while workers are killed and stopped, connections are cut and the server is "
-        "restarted; then prove from a history that is kept apart that no job was lost, stuck, doubled or run in vain. "
+        "restarted; then prove from a history that is kept apart that no job was lost, stuck, doubled or run in vain, "
+        "that chains kept their order, and that batches ended and called back once. Jobs are of every kind: quick, "
+        "delayed, slow, longer than a reservation, failing once or always, allowed one start only, atomic; "
+        "dispatched alone, in bulk, in transactions that commit or roll back, in chains and in batches. "
         "Fails on any violation. It works in a database of its own, beside the configured one, and restarts only a "
         "server that it has started itself."
     )
