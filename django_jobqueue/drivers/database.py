@@ -6,7 +6,7 @@ Order is queue, rank, ready_at, id, and one index serves it. Every transaction b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -26,6 +26,7 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import Count, F, Min, QuerySet
 
 from ..exceptions import InvalidConnection
+from ..jobs.chunks import cut, job_bytes
 from ..jobs.flows import batch_of, caught
 from ..jobs.records import (
     READY,
@@ -165,13 +166,25 @@ class DatabaseDriver(DeadLetterDriver):
     # Dispatch
 
     def push(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> set[UUID]:
-        if not jobs:
+        chunks = list(cut(jobs, job_bytes))
+
+        def store() -> set[UUID]:
+            if len(chunks) == 1:
+                return self._insert_chunk(chunks[0], now)
+            with own_transaction(self._database):
+                return self._insert(jobs, now)
+
+        if not chunks:
             return set()
-        stored = repeating(self._database, lambda: self._insert(jobs, now))
+        stored = repeating(self._database, store)
         self._tell({job.queue for job in jobs if is_ready_at_once(job)})
         return stored
 
-    def _insert(self, jobs: Sequence[NewJob], now: datetime | None) -> set[UUID]:
+    def _insert(self, jobs: Iterable[NewJob], now: datetime | None) -> set[UUID]:
+        """In the caller's transaction, since it may take several statements."""
+        return set().union(*(self._insert_chunk(chunk, now) for chunk in cut(jobs, job_bytes)))
+
+    def _insert_chunk(self, jobs: Sequence[NewJob], now: datetime | None) -> set[UUID]:
         """One statement, or on MySQL a second one without the ids that were there already."""
         vendor = connections[self._database].vendor
         if vendor == "postgresql" and self.uses_vendor_forms and len(jobs) > 1:
@@ -203,7 +216,7 @@ class DatabaseDriver(DeadLetterDriver):
             others = [job for job_id, job in wanted.items() if job_id not in known]
             if len(others) == len(jobs):
                 raise
-            return self._insert(others, now) if others else set()
+            return self._insert_chunk(others, now) if others else set()
         return {job.id for job in jobs}
 
     # A worker's turn

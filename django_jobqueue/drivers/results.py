@@ -10,10 +10,12 @@ from uuid import UUID
 from django.db import connections
 from django.db.models import QuerySet
 
+from ..jobs.chunks import cut
 from ..jobs.records import CANCELLED, AttemptHistory, NewResult, Reservation, ResultRecord
 from ..jobs.times import microseconds, to_microseconds
-from ..models import Result
+from ..models import Job, Result
 from ..models.fields import store_clock, store_now_sql, uuid_parameter
+from .inserts import copy_rows
 from .pruning import delete_first
 
 # Of a result that is there already: a job may have been stored again after an unclear commit. Its last end counts.
@@ -35,12 +37,13 @@ class Results:
         """Keep what jobs returned, each with the stored history of its errors; in the caller's transaction."""
         rows = [self._row(*item, now) for item in ended]
         targets = connections[self.database].features.supports_update_conflicts_with_target
-        Result.objects.using(self.database).bulk_create(
-            rows,
-            update_conflicts=True,
-            update_fields=_CHANGING,
-            unique_fields=["job_id"] if targets else None,
-        )
+        for chunk in cut(rows, _size):
+            Result.objects.using(self.database).bulk_create(
+                chunk,
+                update_conflicts=True,
+                update_fields=_CHANGING,
+                unique_fields=["job_id"] if targets else None,
+            )
 
     def add_cancelled(self, job_ids: Sequence[UUID], keep_for: float, now: datetime | None) -> None:
         """Keep for so many seconds that jobs are cancelled, whose rows are still there; in the caller's transaction.
@@ -52,8 +55,7 @@ class Results:
         before = list(results.filter(job_id__in=job_ids).values_list("job_id", flat=True))
         if before:
             results.filter(job_id__in=before).delete()
-        connection = connections[self.database]
-        vendor, quoted = connection.vendor, connection.ops.quote_name
+        vendor = connections[self.database].vendor
         clock = store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
         given = {
             "job_id": "id",
@@ -66,15 +68,8 @@ class Results:
             "finished_at": clock,
             "expires_at": f"{clock} + %s",
         }
-        columns = [field.attname for field in Result._meta.fields]
-        values = [given.get(column, quoted(column)) for column in columns]
-        places = ", ".join(["%s"] * len(job_ids))
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"INSERT INTO django_jobqueue_result ({', '.join(map(quoted, columns))}) "  # noqa: S608
-                f"SELECT {', '.join(values)} FROM django_jobqueue_job WHERE id IN ({places})",
-                [self.connection, microseconds(keep_for), *(uuid_parameter(job_id, vendor) for job_id in job_ids)],
-            )
+        params = [self.connection, microseconds(keep_for)]
+        copy_rows(self.database, Job, Result, given, params, [uuid_parameter(job_id, vendor) for job_id in job_ids])
 
     def _row(self, held: Reservation, result: NewResult, errors: str, now: datetime | None) -> Result:
         expires_at: Any = store_clock(now, microseconds(result.keep_for))
@@ -130,3 +125,7 @@ class Results:
         """Delete at most ``limit`` expired rows, of whatever connection; rows that another pruner holds are skipped."""
         expired = Result.objects.using(self.database).filter(expires_at__lte=store_clock(now))
         return delete_first(expired.order_by("expires_at"), limit)
+
+
+def _size(row: Result) -> int:
+    return len(row.payload) + len(row.masked) + len(row.value) + len(row.errors) + len(row.metadata)
