@@ -187,7 +187,7 @@ class DatabaseDriver(DeadLetterDriver):
     def _insert_chunk(self, jobs: Sequence[NewJob], now: datetime | None) -> set[UUID]:
         """One statement, or on MySQL a second one without the ids that were there already."""
         vendor = connections[self._database].vendor
-        if vendor == "postgresql" and self.uses_vendor_forms and len(jobs) > 1:
+        if self._has_statements_of_postgresql and len(jobs) > 1:
             moment = None if now is None else to_microseconds(now)
             with connections[self._database].cursor() as cursor:
                 cursor.execute(*postgresql.insert_statement(jobs, moment))
@@ -318,8 +318,7 @@ class DatabaseDriver(DeadLetterDriver):
         """A statement of its own cannot set the isolation level, nor give its locks back in a caller's transaction."""
         connection = connections[self._database]
         return (
-            self.uses_vendor_forms
-            and connection.vendor == "postgresql"
+            self._has_statements_of_postgresql
             and not connection.in_atomic_block
             and len(limit.averages) <= postgresql.MOST_NAMES
             and not opening_statements(connection)
@@ -436,22 +435,15 @@ class DatabaseDriver(DeadLetterDriver):
                 return self._delete_members(*alone) if alone[2] else self._delete_owned(alone[1], alone[0])
             completed = [item for item in settlements if isinstance(item, Complete)]
             others = [item for item in settlements if not isinstance(item, Complete)]
+            is_all = not others and not any(item.then or item.batch for item in completed)
+            if in_one_statement and is_all and not opening_statements(connections[self._database]):
+                return {item.reservation.id for item in self._complete_in_one_statement(completed, now)}
             with own_transaction(self._database):
-                owned: set[UUID] = set()
-                deleted: set[tuple[UUID, UUID]] = set()
-                # Before the rows go; of those that turn out to be ours nobody else writes it meanwhile.
-                histories = self._histories([item.reservation.id for item in completed if item.result is not None])
-                for token, ids in _by_token([item.reservation for item in completed]):
-                    found = self._delete_owned(ids, token)
-                    owned |= found
-                    deleted |= {(job_id, token) for job_id in found}
-                # By token too: a stale reservation may come with the valid one of the same job.
-                ended = [item for item in completed if _key(item.reservation) in deleted]
+                complete = self._complete_in_one_statement if in_one_statement else self._complete
+                ended = complete(completed, now)
+                owned = {item.reservation.id for item in ended}
                 follow = [job for item in ended for job in item.then]
                 self._leave_batches([item for item in ended if item.batch is not None])
-                results = [(item.reservation, item.result) for item in ended if item.result is not None]
-                if results:
-                    self.results.add([(held, result, histories[held.id]) for held, result in results], now)
                 for item in others:
                     if self._settle_unfinished(item, now):
                         owned.add(item.reservation.id)
@@ -461,6 +453,8 @@ class DatabaseDriver(DeadLetterDriver):
                 return owned
 
         alone = self._one_delete(settlements)
+        keeps = any(isinstance(item, Complete) and item.result is not None for item in settlements)
+        in_one_statement = keeps and self._has_statements_of_postgresql
         owned = repeating(self._database, end)
         self._tell(ready_queues(item for item in settlements if item.reservation.id in owned))
         return owned
@@ -482,6 +476,27 @@ class DatabaseDriver(DeadLetterDriver):
             owned = self._delete_owned(ids, token)
             self.batches.leave([job_id for job_id in members if job_id in owned])
             return owned
+
+    def _complete(self, completed: Sequence[Complete], now: datetime | None) -> list[Complete]:
+        """Delete jobs, and keep their results; return those that were still ours."""
+        # Before the rows go; of those that turn out to be ours nobody else writes it meanwhile.
+        histories = self._histories([item.reservation.id for item in completed if item.result is not None])
+        deleted: set[tuple[UUID, UUID]] = set()
+        for token, ids in _by_token([item.reservation for item in completed]):
+            deleted |= {(job_id, token) for job_id in self._delete_owned(ids, token)}
+        # By token too: a stale reservation may come with the valid one of the same job.
+        ended = [item for item in completed if _key(item.reservation) in deleted]
+        results = [(item.reservation, item.result) for item in ended if item.result is not None]
+        if results:
+            self.results.add([(held, result, histories[held.id]) for held, result in results], now)
+        return ended
+
+    def _complete_in_one_statement(self, completed: Sequence[Complete], now: datetime | None) -> list[Complete]:
+        moment = None if now is None else to_microseconds(now)
+        with connections[self._database].cursor() as cursor:
+            cursor.execute(*postgresql.complete_statement(completed, self.alias, moment))
+            deleted = set(cursor.fetchall())
+        return [item for item in completed if _key(item.reservation) in deleted]
 
     def _histories(self, ids: list[UUID]) -> dict[UUID, str]:
         """The stored errors of jobs, as text."""
@@ -858,6 +873,10 @@ class DatabaseDriver(DeadLetterDriver):
             self._hints.tell(queues, notifies=notifies)
 
     # Details
+
+    @property
+    def _has_statements_of_postgresql(self) -> bool:
+        return self.uses_vendor_forms and connections[self._database].vendor == "postgresql"
 
     @property
     def _skips_locked(self) -> bool:
