@@ -8,6 +8,9 @@ from types import ModuleType
 from typing import Any
 
 from django.conf import settings as django_settings
+from django.core.cache import caches
+from django.core.cache.backends.dummy import DummyCache
+from django.core.cache.backends.locmem import LocMemCache
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
@@ -31,7 +34,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 
 def check_connections(**kwargs: Any) -> list[CheckMessage]:
-    """E002 to E006, W001, W009: connections that cannot work, or not where they are used."""
+    """E002 to E007, W001, W009, W011: connections that cannot work, or not where they are used."""
     if _problems():
         return []
     found: list[CheckMessage] = []
@@ -41,6 +44,7 @@ def check_connections(**kwargs: Any) -> list[CheckMessage]:
             drivers.append(connections[alias])
         except ImproperlyConfigured as error:
             found.append(_error("E002", str(error)))
+    found += _check_progress_cache(get_settings().progress_cache)
     after_commit = get_settings().after_commit
     if after_commit not in databases_by_alias:
         found.append(
@@ -68,6 +72,30 @@ def _check_databases_are_used_once(drivers: Sequence[Driver]) -> list[CheckMessa
                 )
             )
     return found
+
+
+def _check_progress_cache(alias: str | None) -> list[CheckMessage]:
+    """Whether a page sees what a worker of another process writes."""
+    if alias is None:
+        return []
+    if alias not in django_settings.CACHES:
+        return [
+            _error("E007", f'JOBQUEUE["PROGRESS_CACHE"] names the cache {alias!r}, which CACHES lacks.'),
+        ]
+    try:
+        cache = caches[alias]
+    except Exception as error:  # of whatever class the backend, or what it imports, raises
+        return [_error("E007", f'The cache {alias!r}, which JOBQUEUE["PROGRESS_CACHE"] names: {error}')]
+    if not isinstance(cache, LocMemCache | DummyCache):
+        return []
+    return [
+        _warning(
+            "W011",
+            f'The cache {alias!r}, which JOBQUEUE["PROGRESS_CACHE"] names, keeps nothing for other processes: what a '
+            "worker says of the progress of its jobs is seen by no page.",
+            "Name a cache that all processes share, or remove the key: progress is then kept beside the jobs.",
+        )
+    ]
 
 
 def _check_memory(drivers: Sequence[Driver]) -> list[CheckMessage]:

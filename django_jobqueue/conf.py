@@ -67,6 +67,7 @@ class Settings:
     embedded_workers: int | None = None
     mask: tuple[str, ...] = MASKED_NAMES
     prune: Mapping[str, float | None] = field(default_factory=lambda: PRUNED_AFTER)
+    progress_cache: str | None = None
     keep_results: float = 0
     admin: bool = True
 
@@ -210,6 +211,12 @@ def _alias(key: str, value: object) -> str:
     return value
 
 
+def _cache(key: str, value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidOption(f"{key} must be an alias of CACHES, or None, not {value!r}.")
+    return value
+
+
 def _boolean(key: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidOption(f"{key} must be True or False, not {value!r}.")
@@ -242,6 +249,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "EMBEDDED_WORKERS": _workers,
     "MASK": _names,
     "PRUNE": _prune,
+    "PROGRESS_CACHE": _cache,
     "KEEP_RESULTS": seconds,
     "ADMIN": _boolean,
 }

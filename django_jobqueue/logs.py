@@ -30,7 +30,7 @@ from django.dispatch import Signal
 from . import signals
 from .jobs.errors import printable
 
-_NO_EXTRA = frozenset(("signal", "sender", "name", "id"))
+_NO_EXTRA = frozenset(("signal", "sender", "driver", "name", "id"))  # the connection tells the driver
 
 logger = logging.getLogger("django_jobqueue")
 

@@ -32,12 +32,13 @@ def progress(request: HttpRequest, token: str) -> HttpResponse:
         found = how_far(token)
     except outages:
         return HttpResponse("A store of the queue is out of reach.", status=503, content_type="text/plain")
-    if found is None:
-        raise Http404("This token is not valid, or it has expired.")
     if request.headers.get("HX-Request"):
         context = {"found": found, "token": token}
-        status = STOP_POLLING if found.is_over else 200
+        # A token that has expired meanwhile is an end too: after a 404 htmx would go on for ever.
+        status = STOP_POLLING if found is None or found.is_over else 200
         return render(request, "django_jobqueue/progress.html", context, status=status)
+    if found is None:
+        raise Http404("This token is not valid, or it has expired.")
     return JsonResponse(as_json(found))
 
 

@@ -198,6 +198,7 @@ def announce_closed(driver: Driver, closed: ClosedBatch) -> None:
         id=record.id,
         name=record.name,
         connection=record.connection,
+        driver=driver.name,
         total=record.total,
         done=record.done,
         failed=record.failed,

@@ -190,7 +190,9 @@ def _push(driver: Driver, jobs: Sequence[NewJob]) -> set[UUID]:
 def announce(driver: Driver, jobs: Iterable[NewJob]) -> None:
     """Say that jobs were stored."""
     for job in jobs:
-        job_dispatched.send_robust(type(driver), id=job.id, name=job.name, queue=job.queue, connection=driver.alias)
+        job_dispatched.send_robust(
+            type(driver), id=job.id, name=job.name, queue=job.queue, connection=driver.alias, driver=driver.name
+        )
 
 
 def _secrecy(definition: Definition, settings: Settings) -> Callable[[str], bool]:

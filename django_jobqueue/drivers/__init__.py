@@ -16,6 +16,7 @@ from django.utils.module_loading import import_string
 from ..conf import DEFAULT, get_settings
 from ..exceptions import InvalidConnection
 from .base import Driver
+from .cached_progress import CachedProgress
 
 if TYPE_CHECKING:
     from .ledger import Ledger
@@ -78,7 +79,10 @@ class Connections:
         if not (isinstance(driver_class, type) and issubclass(driver_class, Driver)):
             raise InvalidConnection(f"The driver {name!r} of the queue connection {alias!r} is no Driver class.")
         driver: Driver = driver_class(alias, options)
-        driver.notifies = get_settings().notify
+        settings = get_settings()
+        driver.notifies = settings.notify
+        if settings.progress_cache is not None:
+            driver.progress = CachedProgress(settings.progress_cache, driver, settings.prune["PROGRESS"])
         return driver
 
 

@@ -24,10 +24,8 @@ from ..jobs.records import (
     NewBatch,
     NewJob,
     Position,
-    ProgressRecord,
     QueueSize,
     Release,
-    Report,
     Rescued,
     Reservation,
     Reserved,
@@ -35,6 +33,7 @@ from ..jobs.records import (
     ResultRecord,
     Settlement,
 )
+from .progress import NoProgress, ProgressStore
 
 if TYPE_CHECKING:
     from .ledger import Ledger
@@ -72,6 +71,8 @@ class Namespace(NamedTuple):
 class Driver(ABC):
     """One configured connection."""
 
+    #: What CONNECTIONS and the signals call it.
+    name: ClassVar[str] = ""
     #: Whether a push joins the caller's transaction on ``database``.
     supports_transactions: ClassVar[bool] = False
     #: Whether a worker of another process sees the same jobs.
@@ -90,6 +91,8 @@ class Driver(ABC):
         self.notifies = True
         #: What ``database`` keeps beside the jobs; None without a database.
         self.ledger: Ledger | None = None
+        #: What keeps how far its jobs are.
+        self.progress: ProgressStore = NoProgress()
         self._listeners: tuple[tuple[Waiter, frozenset[str] | None], ...] = ()
 
     @property
@@ -144,6 +147,10 @@ class Driver(ABC):
         self, reservations: Collection[Reservation], *, retry_after: float, now: datetime | None = None
     ) -> set[UUID]:
         """Hold on for ``retry_after`` seconds from now; return the ids known to be lost."""
+
+    @abstractmethod
+    def still_held(self, reservations: Collection[tuple[UUID, UUID]]) -> set[tuple[UUID, UUID]]:
+        """Those of the ids and tokens whose reservation is still that one; it takes no lock, and waits for none."""
 
     @abstractmethod
     def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
@@ -343,20 +350,6 @@ class Driver(ABC):
 
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         """Delete batches that ended ``older_than`` seconds ago, at most ``limit``; as ``prune_results``."""
-        return 0
-
-    # Progress
-
-    def write_progress(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
-        """Store how far jobs are, in a transaction of its own; what was said under a lost reservation is left out."""
-        return
-
-    def get_progress(self, job_id: UUID) -> ProgressRecord | None:
-        """The last report of a job that was stored, None when there is none."""
-        return None
-
-    def prune_progress(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        """Delete reports that are ``older_than`` seconds old, at most ``limit``; as ``prune_results``."""
         return 0
 
     # Waiting

@@ -44,10 +44,8 @@ from ..jobs.records import (
     NewBatch,
     NewJob,
     Position,
-    ProgressRecord,
     QueueSize,
     Release,
-    Report,
     Rescued,
     Reservation,
     Reserved,
@@ -81,7 +79,7 @@ from .hints import Hints
 from .inserts import insert_statement
 from .ledger import Ledger
 from .listening import Listener, can_listen
-from .progress import ProgressRows
+from .progress_rows import ProgressRows, still_held
 from .results import Results
 from .slowness import slowdowns
 from .tables import missing_tables
@@ -122,6 +120,7 @@ _NEXT_QUEUE_SQL = "SELECT MIN(queue) FROM django_jobqueue_job WHERE queue > %s"
 
 
 class DatabaseDriver(DeadLetterDriver):
+    name: ClassVar[str] = "database"
     supports_transactions: ClassVar[bool] = True
     supports_batches: ClassVar[bool] = True
     #: Whether a database may do in one statement what the portable form does in several.
@@ -415,6 +414,9 @@ class DatabaseDriver(DeadLetterDriver):
 
         return repeating(self._database, move_on)
 
+    def still_held(self, reservations: Collection[tuple[UUID, UUID]]) -> set[tuple[UUID, UUID]]:
+        return repeating(self._database, lambda: still_held(self._database, reservations))
+
     def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
         def give() -> set[UUID]:
             owned: set[UUID] = set()
@@ -592,7 +594,8 @@ class DatabaseDriver(DeadLetterDriver):
         *,
         counts: bool = True,
     ) -> Rescued:
-        record = unfinished(job.attempts, job.worker, job.reserved_at or job.ready_at, moment, cause)
+        started = job.reserved_at or job.ready_at
+        record = unfinished(job.attempts, job.worker, job.ready_at, started, moment, cause)
         then: tuple[NewJob, ...] = ()
         batch: UUID | None = None
         if decision == "dead_letter":
@@ -829,17 +832,6 @@ class DatabaseDriver(DeadLetterDriver):
 
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
         return self.batches.prune(older_than, limit, now)
-
-    # Progress
-
-    def write_progress(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
-        self.progress.write(reports, now)
-
-    def get_progress(self, job_id: UUID) -> ProgressRecord | None:
-        return self.progress.get(job_id)
-
-    def prune_progress(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        return self.progress.prune(older_than, limit, now)
 
     def problems(self) -> list[str]:
         connection = connections[self._database]

@@ -102,8 +102,12 @@ class Ledger:
         counting.add(self.database, counts)
 
     def total(self, since: float, connection: str | None = None, *, now: datetime | None = None) -> list[Counted]:
-        """The counts of the last ``since`` seconds, in whole minutes, of all connections or of one."""
+        """The counts of the last ``since`` seconds, in whole minutes or hours, of all connections or of one."""
         return counting.total(self.database, since, connection, now=now)
+
+    def roll_up(self, limit: int, *, now: datetime | None = None) -> int:
+        """Make at most ``limit`` old minutes of counts part of their hours; return how many."""
+        return counting.roll_up(self.database, limit, now)
 
     def prune(self, what: str, age: float, *, limit: int, now: datetime | None = None) -> int:
         """Delete rows of one kind that are older than ``age`` seconds, at most ``limit``; return how many."""

@@ -62,6 +62,7 @@ from .base import (
     keep_nothing,
     ready_queues,
 )
+from .progress import ProgressStore
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,6 +119,7 @@ class _Batch:
 
 
 class MemoryDriver(Driver):
+    name: ClassVar[str] = "memory"
     is_shared: ClassVar[bool] = False
     supports_batches: ClassVar[bool] = True
 
@@ -133,7 +135,7 @@ class MemoryDriver(Driver):
         self._dead: dict[int, _DeadLetter] = {}
         self._results: dict[UUID, tuple[datetime, ResultRecord]] = {}  # with the time until which it is kept
         self._batches: dict[UUID, _Batch] = {}
-        self._progress: dict[UUID, ProgressRecord] = {}
+        self.progress = _MemoryProgress(self)
         self._numbers = itertools.count(1)
 
     @property
@@ -251,6 +253,11 @@ class MemoryDriver(Driver):
                     until = moment + timedelta(seconds=retry_after)
                     job.held = job.held._replace(reserved_until=until)
         return lost
+
+    def still_held(self, reservations: Collection[tuple[UUID, UUID]]) -> set[tuple[UUID, UUID]]:
+        with self._lock:
+            jobs = [(token, self._jobs.get(job_id)) for job_id, token in reservations]
+            return {(job.held.id, token) for token, job in jobs if job and job.held and job.held.token == token}
 
     def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
         with self._lock:
@@ -380,7 +387,7 @@ class MemoryDriver(Driver):
         counts: bool = True,
     ) -> Rescued:
         job = self._jobs[lost.id]
-        record = unfinished(lost.attempt, lost.worker, lost.reserved_at, now, cause)
+        record = unfinished(lost.attempt, lost.worker, lost.ready_at, lost.reserved_at, now, cause)
         then: tuple[NewJob, ...] = ()
         batch: UUID | None = None
         if decision == "dead_letter":
@@ -639,30 +646,6 @@ class MemoryDriver(Driver):
                 del self._batches[batch_id]
         return len(pruned)
 
-    # Progress
-
-    def write_progress(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
-        moment = _moment(now)
-        with self._lock:
-            for report in reports:
-                job = self._jobs.get(report.id)
-                token = None if job is None or job.held is None else job.held.token
-                if report.token in {None, token}:
-                    self._progress[report.id] = ProgressRecord(report.percent, report.stage, moment)
-
-    def get_progress(self, job_id: UUID) -> ProgressRecord | None:
-        with self._lock:
-            return self._progress.get(job_id)
-
-    def prune_progress(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        before = _moment(now) - timedelta(seconds=older_than)
-        with self._lock:
-            old = [(last.updated_at, job_id) for job_id, last in self._progress.items() if last.updated_at <= before]
-            pruned = nsmallest(limit, old)
-            for _updated_at, job_id in pruned:
-                del self._progress[job_id]
-        return len(pruned)
-
     # Waiting
 
     def _wake(self, queues: Iterable[str]) -> None:
@@ -676,6 +659,36 @@ class MemoryDriver(Driver):
             "that dispatched them, where a worker of another process does not see them; use the "
             'driver "database".'
         ]
+
+
+class _MemoryProgress(ProgressStore):
+    """The reports of the jobs of ``driver``."""
+
+    def __init__(self, driver: MemoryDriver) -> None:
+        self._driver = driver
+        self._lock = Lock()
+        self._last: dict[UUID, ProgressRecord] = {}
+
+    def write(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
+        held = self._driver.still_held([(one.id, one.token) for one in reports if one.token is not None])
+        moment = _moment(now)
+        with self._lock:
+            for one in reports:
+                if one.token is None or (one.id, one.token) in held:
+                    self._last[one.id] = ProgressRecord(one.percent, one.stage, moment, one.outcome)
+
+    def get_many(self, job_ids: Sequence[UUID]) -> dict[UUID, ProgressRecord]:
+        with self._lock:
+            return {job_id: self._last[job_id] for job_id in job_ids if job_id in self._last}
+
+    def prune(self, *, older_than: float, limit: int, now: datetime | None = None) -> int:
+        before = _moment(now) - timedelta(seconds=older_than)
+        with self._lock:
+            old = [(last.updated_at, job_id) for job_id, last in self._last.items() if last.updated_at <= before]
+            pruned = nsmallest(limit, old)
+            for _updated_at, job_id in pruned:
+                del self._last[job_id]
+        return len(pruned)
 
 
 def _moment(now: datetime | None) -> datetime:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
-MINUTE = 60_000_000  # in microseconds
+MINUTE_SECONDS = 60
+HOUR_SECONDS = 3600
+MINUTE = MINUTE_SECONDS * 1_000_000  # in microseconds
+HOUR = HOUR_SECONDS * 1_000_000
+# After so many seconds the minutes of an hour become one; until then what was done is told to the minute.
+ROLLED_UP_AFTER = 86_400
 
 
 class CountKey(NamedTuple):
@@ -15,6 +21,7 @@ class CountKey(NamedTuple):
     connection: str
     queue: str
     name: str
+    seconds: int = MINUTE_SECONDS
 
 
 @dataclass(slots=True)
@@ -55,9 +62,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The count of one job of one queue over some time."""
+    """The count of one job of one queue from ``since`` on, a full minute or hour."""
 
     connection: str
     queue: str
     name: str
+    since: datetime
     count: Count

@@ -17,7 +17,8 @@ MAX_KEPT_ATTEMPTS = 20
 
 SCHEDULED, READY, RESERVED, BLOCKED = "scheduled", "ready", "reserved", "blocked"
 FAILED = "failed"  # of a dead letter; never stored in a job's state
-PROCESSED, CANCELLED = "processed", "cancelled"  # of a result: how its job ended
+# Of a job that is over: never stored in its row, but in a result and with its progress.
+PROCESSED, CANCELLED = "processed", "cancelled"
 
 
 class NewJob(NamedTuple):
@@ -331,12 +332,14 @@ class Report(NamedTuple):
     """How far a job is: ``percent`` from 0 to 100, None when nobody knows, and a few words.
 
     ``token`` is that of the reservation under which it was said; None of a job that has just ended under its own.
+    ``outcome`` is how a job ended that a person has removed, FAILED or CANCELLED; otherwise empty.
     """
 
     id: UUID
     token: UUID | None
     percent: int | None
     stage: str
+    outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +349,7 @@ class ProgressRecord:
     percent: int | None
     stage: str
     updated_at: datetime
+    outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

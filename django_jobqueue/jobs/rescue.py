@@ -46,7 +46,9 @@ def verdict_in_hand(
     return verdict(alone=True, attempts=attempts, max_attempts=max_attempts, retry_until=retry_until, now=now)
 
 
-def unfinished(number: int, worker: str, started: datetime, now: datetime, cause: Cause | None = None) -> AttemptRecord:
+def unfinished(
+    number: int, worker: str, ready: datetime, started: datetime, now: datetime, cause: Cause | None = None
+) -> AttemptRecord:
     """The record of an attempt that nobody saw end; ``number`` counts those so far.
 
     ``started`` is when the reservation was made, as near as the store knows it.
@@ -57,7 +59,7 @@ def unfinished(number: int, worker: str, started: datetime, now: datetime, cause
         number=number,
         worker=worker,
         started=started.astimezone(UTC).isoformat(),
-        waited=0.0,
+        waited=max(0.0, (started - ready).total_seconds()),
         ran=max(0.0, (now - started).total_seconds()),
         exception_class=cause.exception_class,
         message=cause.message,

@@ -227,6 +227,10 @@ class Migration(migrations.Migration):
                 ("connection", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="connection")),
                 ("percent", models.SmallIntegerField(null=True, verbose_name="percent")),
                 ("stage", models.CharField(default="", max_length=200, verbose_name="stage")),
+                (
+                    "outcome",
+                    django_jobqueue.models.fields.ExactCharField(default="", max_length=10, verbose_name="outcome"),
+                ),
                 ("updated_at", django_jobqueue.models.fields.ClockField(verbose_name="reported")),
             ],
             options={
@@ -244,6 +248,7 @@ class Migration(migrations.Migration):
                 ("connection", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="connection")),
                 ("queue", django_jobqueue.models.fields.ExactCharField(max_length=100, verbose_name="queue")),
                 ("name", django_jobqueue.models.fields.ExactCharField(max_length=255, verbose_name="job")),
+                ("seconds", models.SmallIntegerField(default=60, verbose_name="seconds")),
                 ("processed", models.BigIntegerField(default=0, verbose_name="processed")),
                 ("released", models.BigIntegerField(default=0, verbose_name="released")),
                 ("failed", models.BigIntegerField(default=0, verbose_name="failed")),
@@ -257,9 +262,10 @@ class Migration(migrations.Migration):
                 "verbose_name": "minute of a queue",
                 "verbose_name_plural": "minutes of queues",
                 "default_permissions": (),
+                "indexes": [models.Index(fields=["seconds", "minute"], name="jobqueue_stat_seconds")],
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("minute", "connection", "queue", "name"), name="jobqueue_stat_minute"
+                        fields=("minute", "connection", "queue", "name", "seconds"), name="jobqueue_stat_minute"
                     )
                 ],
             },

@@ -15,9 +15,10 @@ from uuid import UUID
 from ..dispatching.discovery import load_handlers
 from ..drivers import Driver, connections
 from ..exceptions import AlreadyRetried, InvalidOption, UnknownJob
-from ..jobs.records import FailedSummary
+from ..jobs.records import FAILED, FailedSummary
 from ..jobs.registry import registry
 from ..signals import job_retried
+from .reports import note_removed
 
 PAGE = 500
 SHORTEST_ENDING = 6
@@ -105,7 +106,12 @@ def retry(letters: Iterable[FailedSummary]) -> list[Result]:
             if letter.number in retried:
                 statuses[letter.connection, letter.number] = "retried"
                 job_retried.send_robust(
-                    type(driver), id=letter.id, name=letter.name, queue=letter.queue, connection=letter.connection
+                    type(driver),
+                    id=letter.id,
+                    name=letter.name,
+                    queue=letter.queue,
+                    connection=letter.connection,
+                    driver=driver.name,
                 )
     return [Result(letter, statuses.get((letter.connection, letter.number), "gone")) for letter in wanted]
 
@@ -132,7 +138,9 @@ def forget(letters: Iterable[FailedSummary]) -> list[Result]:
     wanted = list(letters)
     forgotten: set[tuple[str, int]] = set()
     for driver, group in _by_driver(wanted):
-        forgotten |= {(driver.alias, number) for number in driver.forget([letter.number for letter in group])}
+        numbers = driver.forget([letter.number for letter in group])
+        forgotten |= {(driver.alias, number) for number in numbers}
+        note_removed(driver, [letter.id for letter in group if letter.number in numbers], FAILED, spoke=True)
     return [
         Result(letter, "forgotten" if (letter.connection, letter.number) in forgotten else "gone") for letter in wanted
     ]

@@ -16,6 +16,7 @@ from ..jobs.records import CANCELLED, FAILED, PROCESSED, AttemptRecord, JobRecor
 from ..jobs.times import seconds
 from ..signals import job_cancelled
 from .keeping import keep_for_all
+from .reports import last_reports, note_removed
 
 # Most jobs that somebody waits for end soon; one that takes long is not asked about more often than a second.
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
@@ -62,7 +63,7 @@ class FoundJob:
     @property
     def progress(self) -> Progress | None:
         """How far the job is, read now; None when it never said. It may be a second old."""
-        record = connections[self.connection].get_progress(self.id)
+        record = last_reports(connections[self.connection], [self.id]).get(self.id)
         if record is None:
             return None
         return Progress(100 if self.state == PROCESSED else record.percent, record.stage, record.updated_at)
@@ -138,6 +139,7 @@ def cancel(job_id: UUID, *, connection: str) -> bool:
     record = driver.cancel(job_id, keep_for=keep_for_all())
     if record is None:
         return False
+    note_removed(driver, [job_id], CANCELLED)
     _announce(driver, record)
     if record.batch is not None:
         close(driver, record.batch)
@@ -146,7 +148,12 @@ def cancel(job_id: UUID, *, connection: str) -> bool:
 
 def _announce(driver: Driver, record: JobRecord) -> None:
     job_cancelled.send_robust(
-        type(driver), id=record.id, name=record.name, queue=record.queue, connection=record.connection
+        type(driver),
+        id=record.id,
+        name=record.name,
+        queue=record.queue,
+        connection=record.connection,
+        driver=driver.name,
     )
 
 

@@ -1,7 +1,8 @@
 """How far jobs, chains and batches are, for pages of the project: by a signed token, since an id can be guessed.
 
-It tells a percentage, a stage and a state, and nothing else: no error, no payload. A chain is as far as the step that
-has its turn says; it is found by the ids of its steps, so that nothing is written for it.
+It tells a percentage, a stage and a state, and nothing else: no error, no payload. The state is that of the job, and
+only of a job that is gone that which it left. A chain is as far as the step that has its turn says; it is found by the
+ids of its steps, so that nothing is written for it.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ from ..dispatching.chains import DispatchedChain
 from ..dispatching.dispatch import Dispatched
 from ..drivers import connections
 from ..exceptions import InvalidOption
-from ..jobs.records import CANCELLED, FAILED, PROCESSED, RESERVED
+from ..jobs.records import CANCELLED, FAILED, PROCESSED, RESERVED, ProgressRecord
 from .batches import FoundBatch, get_batch
 from .lookup import FoundJob, get_job
+from .reports import last_reports
 
 SALT = "django_jobqueue.progress"
 TOKEN_LIFETIME = timedelta(days=1)
 # Longer chains would make addresses that servers refuse.
 MOST_STEPS = 40
 
-Followed: TypeAlias = Dispatched | DispatchedChain | DispatchedBatch | FoundJob | FoundBatch | UUID
+Followed: TypeAlias = Dispatched | DispatchedChain | DispatchedBatch | FoundJob | FoundBatch | UUID | Sequence[UUID]
 State: TypeAlias = Literal["waiting", "running", "processed", "failed", "cancelled"]
+
+_OTHER_ENDS: dict[str, State] = {FAILED: "failed", CANCELLED: "cancelled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +64,23 @@ class HowFar:
 def progress_token(of: Followed) -> str:
     """A signed token with which a page may follow a job, chain or batch for a day; safe in an address.
 
-    ``of`` is what a dispatch, ``get_job()`` or ``get_batch()`` returned, or the id of a job.
+    ``of`` is what a dispatch, ``get_job()`` or ``get_batch()`` returned, the id of a job or batch, or a list of the ids
+    of a chain's steps.
     """
-    if isinstance(of, DispatchedChain):
-        if len(of.ids) > MOST_STEPS:
-            raise InvalidOption(f"At most {MOST_STEPS} steps can be followed, and the chain has {len(of.ids)}.")
-        if of.connection is None:
-            raise InvalidOption("The steps of the chain are on several connections; follow them one by one.")
-        return _sign("chain", of.ids)
+    if isinstance(of, DispatchedChain) and of.connection is None:
+        raise InvalidOption("The steps of the chain are on several connections; follow them one by one.")
+    steps = of.ids if isinstance(of, DispatchedChain) else of
+    if isinstance(steps, list | tuple) and steps and all(isinstance(step, UUID) for step in steps):
+        if len(steps) > MOST_STEPS:
+            raise InvalidOption(f"At most {MOST_STEPS} steps can be followed, and the chain has {len(steps)}.")
+        return _sign("chain", steps)
     if isinstance(of, DispatchedBatch | FoundBatch):
         return _sign("batch", [of.id])
     if isinstance(of, Dispatched | FoundJob):
-        return _sign("job", [of.id])
+        return _sign("one", [of.id])
     if isinstance(of, UUID):
-        return _sign("job", [of])
-    raise InvalidOption(f"{of!r} cannot be followed; pass what dispatch() returned, or the UUID of a job.")
+        return _sign("one", [of])
+    raise InvalidOption(f"{of!r} cannot be followed; pass what dispatch() returned, or the UUID of a job or batch.")
 
 
 def how_far(token: str) -> HowFar | None:
@@ -85,18 +91,21 @@ def how_far(token: str) -> HowFar | None:
     except (signing.BadSignature, ValueError, TypeError):
         return None
     if kind == "batch":
-        return _of_batch(ids[0])
-    return _of_chain(ids) if kind == "chain" else _of_job(ids[0])
+        batch = get_batch(ids[0])
+        return HowFar("processed", 100) if batch is None else _of_found_batch(batch)
+    return _of_chain(ids) if kind == "chain" else _of_one(ids[0]) or _of_gone(ids)
 
 
 def _sign(kind: str, ids: Sequence[UUID]) -> str:
     return signing.dumps([kind, *(one.hex for one in ids)], salt=SALT)
 
 
-def _of_job(job_id: UUID) -> HowFar:
-    job = get_job(job_id)
+def _of_one(one_id: UUID) -> HowFar | None:
+    """How far a job or batch is; None when it is gone, or a step that has not had its turn."""
+    job = get_job(one_id)
     if job is None:
-        return _of_gone(job_id)
+        batch = get_batch(one_id)
+        return None if batch is None else _of_found_batch(batch)
     progress = job.progress
     percent, stage = (None, "") if progress is None else (progress.percent, progress.stage)
     if job.state == PROCESSED:
@@ -108,13 +117,32 @@ def _of_job(job_id: UUID) -> HowFar:
     return HowFar("running" if job.state == RESERVED else "waiting", percent, stage)
 
 
-def _of_gone(job_id: UUID) -> HowFar:
-    """A job that is gone has succeeded, unless it had said less than it says at a success."""
+def _of_found_batch(batch: FoundBatch) -> HowFar:
+    stage = gettext("%(ended)s of %(total)s") % {"ended": batch.total - batch.pending, "total": batch.total}
+    state: State = "running" if batch.total > batch.pending else "waiting"
+    if batch.finished_at is not None:
+        state = "failed" if batch.failed and not batch.allow_failures else "processed"
+        state = "cancelled" if batch.state == "cancelled" else state
+    return HowFar(state, batch.percent, stage)
+
+
+def _of_gone(ids: Sequence[UUID]) -> HowFar:
+    """Jobs that are gone, the steps of a chain or just one, have succeeded, unless one has left that it did not."""
+    found: dict[UUID, ProgressRecord] = {}
     for driver in connections.all():
-        record = driver.get_progress(job_id)
-        if record is not None:
-            return HowFar("processed" if record.percent == 100 else "cancelled", record.percent, record.stage)
-    return HowFar("processed", 100)
+        for job_id, last in last_reports(driver, ids).items():
+            if job_id not in found or found[job_id].updated_at < last.updated_at:
+                found[job_id] = last
+    for place, job_id in enumerate(ids):
+        if job_id in found and found[job_id].outcome in _OTHER_ENDS:
+            last = found[job_id]
+            return HowFar(_OTHER_ENDS[last.outcome], _share(place, last.percent, len(ids)), last.stage)
+    return HowFar("processed", 100, found[ids[-1]].stage if ids[-1] in found else "")
+
+
+def _share(place: int, percent: int | None, count: int) -> int | None:
+    """The percentage of a chain of ``count`` steps, of which one is as far as it says."""
+    return percent if count == 1 else (place * 100 + (percent or 0)) // count
 
 
 def _of_chain(ids: Sequence[UUID]) -> HowFar:
@@ -124,29 +152,10 @@ def _of_chain(ids: Sequence[UUID]) -> HowFar:
     """
     for _ in range(2):
         for place in reversed(range(len(ids))):
-            found = _turn(ids[place])
+            found = _of_one(ids[place])
             if found is not None and (found.state != "processed" or place == len(ids) - 1):
-                return HowFar(found.state, (place * 100 + (found.percent or 0)) // len(ids), found.stage)
-    return _of_gone(ids[-1])
-
-
-def _turn(step_id: UUID) -> HowFar | None:
-    """How far a step, or the batch that is one, is; None when it has not had its turn, or is gone."""
-    if get_job(step_id) is not None:
-        return _of_job(step_id)
-    return None if get_batch(step_id) is None else _of_batch(step_id)
-
-
-def _of_batch(batch_id: UUID) -> HowFar:
-    batch = get_batch(batch_id)
-    if batch is None:
-        return HowFar("processed", 100)
-    stage = gettext("%(ended)s of %(total)s") % {"ended": batch.total - batch.pending, "total": batch.total}
-    state: State = "running" if batch.total > batch.pending else "waiting"
-    if batch.finished_at is not None:
-        state = "failed" if batch.failed and not batch.allow_failures else "processed"
-        state = "cancelled" if batch.state == "cancelled" else state
-    return HowFar(state, batch.percent, stage)
+                return HowFar(found.state, _share(place, found.percent, len(ids)), found.stage)
+    return _of_gone(ids)
 
 
 def as_json(found: HowFar) -> dict[str, Any]:

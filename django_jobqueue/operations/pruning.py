@@ -1,5 +1,7 @@
 """Deleting what is old, in small transactions: one that deletes a million rows would block, and fail, as a whole.
 
+Before they are old enough for that, counts of minutes are rolled up to hours.
+
 What a database keeps beside its queues is pruned through its ledger, what a connection keeps through its driver.
 """
 
@@ -36,12 +38,22 @@ def prune(what: str, age: float | None, *, chunk: int = CHUNK) -> Iterator[int]:
     In every database, or on every connection. On Redis a batch of very many members takes several runs.
     """
     for delete in _deletes(what, age):
-        for _ in range(MOST_CHUNKS):
-            deleted = delete(chunk)
-            if deleted:
-                yield deleted
-            if deleted < chunk:
-                break
+        yield from _in_chunks(delete, chunk)
+
+
+def roll_up(*, chunk: int = CHUNK) -> Iterator[int]:
+    """Make the counts of old minutes those of hours, in every database; yield how many minutes at a time."""
+    for ledger in ledgers_of(connections.all()):
+        yield from _in_chunks(ledger.roll_up, chunk)
+
+
+def _in_chunks(act: Delete, chunk: int) -> Iterator[int]:
+    for _ in range(MOST_CHUNKS):
+        number = act(chunk)
+        if number:
+            yield number
+        if number < chunk:
+            break
 
 
 def _deletes(what: str, age: float | None) -> Iterator[Delete]:
@@ -65,5 +77,5 @@ def deletes_of(driver: Driver, ages: Mapping[str, float | None]) -> dict[str, De
     if (batches := ages.get("BATCHES")) is not None:
         deletes["BATCHES"] = lambda limit: driver.prune_batches(older_than=batches, limit=limit)
     if (progress := ages.get("PROGRESS")) is not None:
-        deletes["PROGRESS"] = lambda limit: driver.prune_progress(older_than=progress, limit=limit)
+        deletes["PROGRESS"] = lambda limit: driver.progress.prune(older_than=progress, limit=limit)
     return deletes

@@ -1,9 +1,9 @@
 """The housekeeper: one thread for each worker process, for what no job waits for.
 
 It says every ten seconds that the process lives, and takes that back at a clean stop; it stores every five seconds, and
-at a clean stop, what was done; it deletes what is old, a little at a time. It has a connection of its own for each of
-these moments only, so that a store that is slow or locked holds up nothing else. Whatever it cannot do is done at its
-next look, or not at all.
+at a clean stop, what was done; it rolls up and deletes what is old, a little at a time. It has a connection of its own
+for each of these moments only, so that a store that is slow or locked holds up nothing else. Whatever it cannot do is
+done at its next look, or not at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # at import it would load the models, and this may be importe
 
 logger = logging.getLogger("django_jobqueue")
 
-# Deletes of one kind between two heartbeats: many, and yet no heartbeat is late because of them.
+# Transactions for one kind between two heartbeats: many, and yet no heartbeat is late because of them.
 MOST_CHUNKS = 20
 PRUNE_INTERVAL = 3600.0
 # What is counted is lost with a process that is killed: so much at most, for a row or a few in one transaction.
@@ -143,17 +143,11 @@ class Housekeeper:
         ages = get_settings().prune
         for what in PRUNED_ROWS:
             if (age := ages[what]) is not None:
-                self._each(partial(self._prune_chunks, what, age))
+                self._each(partial(self._prune_rows, what, age))
+        self._each(self._roll_up)
 
-    def _prune_chunks(self, what: str, age: float, ledger: Ledger) -> None:
-        deleted = 0
-        for _ in range(MOST_CHUNKS):
-            chunk = ledger.prune(what, age, limit=CHUNK)
-            deleted += chunk
-            if chunk < CHUNK or self._ends.requested:
-                break
-        else:
-            self._prune_at = 0.0  # there is more, after the next heartbeat
+    def _prune_rows(self, what: str, age: float, ledger: Ledger) -> None:
+        deleted = self._in_chunks(lambda limit: ledger.prune(what, age, limit=limit))
         if deleted:
             logger.info(
                 "pruned %s of %r in the database %r",
@@ -162,6 +156,26 @@ class Housekeeper:
                 ledger.database,
                 extra={"event": "rows_pruned", "what": what.lower(), "count": deleted, "database": ledger.database},
             )
+
+    def _roll_up(self, ledger: Ledger) -> None:
+        minutes = self._in_chunks(ledger.roll_up)
+        if minutes:
+            logger.info(
+                "rolled up %s minutes of stats to hours in the database %r",
+                minutes,
+                ledger.database,
+                extra={"event": "rows_rolled_up", "count": minutes, "database": ledger.database},
+            )
+
+    def _in_chunks(self, act: Callable[[int], int]) -> int:
+        total = 0
+        for _ in range(MOST_CHUNKS):
+            number = act(CHUNK)
+            total += number
+            if number < CHUNK or self._ends.requested:
+                return total
+        self._prune_at = 0.0  # there is more, after the next heartbeat
+        return total
 
     def _count(self, ledger: Ledger) -> None:
         """Store what was counted since the last time; what cannot be stored is kept for the next."""

@@ -23,6 +23,7 @@ from .desk import Desk
 from .hand import Hand, InHand
 from .lanes import SLICE_SECONDS
 from .options import WorkerOptions
+from .progress import Aside
 from .stopping import Stopping
 from .surroundings import close_connections
 from .timeouts import Limit
@@ -55,6 +56,7 @@ class Keeper:
         self._on_abandoned = on_abandoned
         self._waiter = stopping.waiter()
         desk.board.wake = self._waiter.wake
+        self._aside = Aside()
         self._thread: Thread | None = None
         self._ended = False
         self._idle = True
@@ -63,6 +65,7 @@ class Keeper:
     def watch(self) -> None:
         """A batch begins: see to it that the keeper looks at it within a slice."""
         if self._thread is None:
+            self._desk.board.aside = self._aside
             self._thread = Thread(target=self._run, name="jobqueue-keeper", daemon=True)
             self._thread.start()
         elif self._idle:
@@ -74,6 +77,8 @@ class Keeper:
         self._waiter.wake()
         if self._thread is not None:
             self._thread.join()
+            self._desk.board.aside = None
+            self._aside.end()
         self._stopping.dismiss(self._waiter)
 
     def _run(self) -> None:
@@ -127,7 +132,8 @@ class Keeper:
         """An atomic job on SQLite holds the only lock: a write would wait for its end here, and its timeout with it."""
         if running is not None and self._hand.session is None:
             definition = registry.find(running.job.name)
-            if definition is not None and definition.atomic:
+            is_atomic = definition is not None and definition.atomic
+            if is_atomic and not connections[running.job.connection].progress.is_apart:
                 return None
         return self._desk.board.look()
 

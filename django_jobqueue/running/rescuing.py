@@ -43,6 +43,7 @@ def announce(driver: Driver, job: Rescued, why: str) -> None:
             name=job.name,
             queue=job.queue,
             connection=driver.alias,
+            driver=driver.name,
             attempt=job.attempt,
             max_attempts=job.max_attempts,
             waited=job.record.waited,

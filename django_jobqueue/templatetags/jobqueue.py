@@ -12,17 +12,16 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from ..operations.progress import Followed, HowFar, how_far, progress_token
+from ..operations.progress import Followed, how_far, progress_token
 
 register = template.Library()
 
 
 @register.inclusion_tag("django_jobqueue/progress.html")
 def job_progress(of: Followed | str) -> dict[str, Any]:
-    """The bar of what a dispatch returned, of the id of a job, or of a token."""
+    """The bar of what ``progress_token`` takes, or of a token; empty for one that has expired."""
     token = of if isinstance(of, str) else progress_token(of)
-    # A token that has expired since: nothing is known any more, and nothing is asked.
-    return {"found": how_far(token) or HowFar("processed"), "token": token}
+    return {"found": how_far(token), "token": token}
 
 
 @register.simple_tag

@@ -35,8 +35,9 @@ def free_port() -> int:
 
 
 class Server(ABC):
-    user: ClassVar[str]
+    user: str
     stop_signal: ClassVar[signal.Signals]
+    question: ClassVar[str] = "SELECT 1"
 
     def __init__(self) -> None:
         # Not in a folder of the caller's, which other users may not enter.
@@ -110,7 +111,7 @@ class Server(ABC):
         if self._process is None or self._process.poll() is not None:
             raise ServerFailed(f"The server has ended:\n{self._log.read_text()}")
         try:
-            self.execute("SELECT 1")
+            self.execute(self.question)
         except Exception:
             return False
         return True
@@ -259,8 +260,17 @@ class MariaDB(Server):
 
 
 class Redis(Server):
-    user = "redis"
+    """Or Valkey: the program that REDIS_SERVER names, or else what is installed."""
+
     stop_signal = signal.SIGTERM
+    question = "PING"
+
+    def __init__(self, **options: str) -> None:
+        """The options are those of its configuration, with underscores."""
+        # Where both packages are installed, either's user will do.
+        self.user = "valkey" if os.path.expanduser("~redis") == "~redis" else "redis"
+        super().__init__()
+        self._options = {name.replace("_", "-"): value for name, value in options.items()}
 
     @staticmethod
     def is_installed() -> bool:
@@ -268,7 +278,8 @@ class Redis(Server):
 
     @staticmethod
     def program() -> str | None:
-        return shutil.which("redis-server") or shutil.which("valkey-server")
+        chosen = os.environ.get("REDIS_SERVER")
+        return shutil.which(chosen) if chosen else shutil.which("redis-server") or shutil.which("valkey-server")
 
     def prepare(self) -> None:
         return
@@ -281,6 +292,7 @@ class Redis(Server):
             "save": "",
             "appendonly": "yes",
             "appendfsync": "everysec",  # what was written survives a kill, though not a loss of power
+            **self._options,
         }
         options = [word for key, value in settings.items() for word in (f"--{key}", value)]
         return [self.program() or "redis-server", *options]
@@ -298,5 +310,9 @@ class Redis(Server):
         """Run a command of Redis."""
         import redis  # noqa: PLC0415 - installed only where Redis is used
 
-        with closing(redis.Redis(port=self.port, socket_timeout=5)) as client:
+        with closing(redis.Redis(port=self.port, socket_timeout=5, **self.client_options())) as client:
             client.execute_command(*sql.split())
+
+    def client_options(self) -> dict[str, Any]:
+        """What redis-py needs beside the port."""
+        return {}

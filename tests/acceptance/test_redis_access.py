@@ -21,7 +21,7 @@ from django_jobqueue.drivers.redis import RedisDriver
 from django_jobqueue.jobs.records import Complete, Fail, Release, ReserveLimit
 from lab.servers import Redis, free_port
 from tests.drivers.contract import attempt, new
-from tests.helpers.servers import private_redis
+from tests.helpers.servers import private_redis, running
 from tests.helpers.waiting import wait_until
 
 pytestmark = [
@@ -37,13 +37,8 @@ class Ears:
 
 @pytest.fixture
 def server() -> Iterator[Redis]:
-    server = private_redis()
-    try:
-        server.prepare()
-        server.start()
+    with running(private_redis()) as server:
         yield server
-    finally:
-        server.remove()
 
 
 def driver_on(settings: Any, **cache: Any) -> RedisDriver:
@@ -159,10 +154,7 @@ def test_a_master_is_found_through_sentinel(sentinel_port: int, settings: Any) -
 @pytest.mark.slow
 def test_after_a_fail_over_the_new_master_has_the_jobs(sentinel_port: int, server: Redis, settings: Any) -> None:
     driver = through_sentinel(settings, sentinel_port)
-    replica = private_redis()
-    try:
-        replica.prepare()
-        replica.start()
+    with running(private_redis()) as replica:
         replica.execute(f"REPLICAOF 127.0.0.1 {server.port}")
         job = new()
         driver.push([job])
@@ -181,5 +173,3 @@ def test_after_a_fail_over_the_new_master_has_the_jobs(sentinel_port: int, serve
         wait_until(is_back, "the replica has taken over")
         assert len(run_one(driver)) == 1
         driver.close()
-    finally:
-        replica.remove()

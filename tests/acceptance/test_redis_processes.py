@@ -21,7 +21,7 @@ from lab.servers import Redis
 from tests.helpers.marks import Marks
 from tests.helpers.processes import Process, Processes, database_settings
 from tests.helpers.redis import wipe
-from tests.helpers.servers import private_redis
+from tests.helpers.servers import private_redis, running
 from tests.helpers.waiting import wait_until
 from tests.helpers.work.jobs import act, hold, mark
 
@@ -36,13 +36,8 @@ ENTRY = {"DRIVER": "redis", "CACHE": "private", "PREFIX": "shop:", "DATABASE": "
 
 @pytest.fixture(scope="module")
 def module_server() -> Iterator[Redis]:
-    server = private_redis()
-    try:
-        server.prepare()
-        server.start()
+    with running(private_redis()) as server:
         yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture

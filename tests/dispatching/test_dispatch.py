@@ -56,7 +56,8 @@ def test_nobodys_limit_of_attempts_is_none(driver: Driver, echo: Any) -> None:
 
 def test_a_dispatch_is_announced_when_it_is_stored(driver: Driver, echo: Any, heard: Heard) -> None:
     job_id = echo.dispatch(1).id
-    sent = {"id": job_id, "name": "tests.echo", "queue": "default", "connection": "default", "sender": type(driver)}
+    sent = {"id": job_id, "name": "tests.echo", "queue": "default", "connection": "default"}
+    sent |= {"driver": driver.name, "sender": type(driver)}
     assert heard.sent == [("job_dispatched", sent)]
 
 

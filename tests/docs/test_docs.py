@@ -134,7 +134,7 @@ def test_every_check_has_a_row_and_no_other_has() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Job", "FailedJob", "Result", "Batch", "BatchMember", "Progress", "Worker", "WorkerRequest"]
+    "name", ["Job", "FailedJob", "Result", "Batch", "BatchMember", "Progress", "Worker", "WorkerRequest", "QueueStat"]
 )
 def test_every_column_has_a_row_and_no_other_has(name: str) -> None:
     from django_jobqueue import models
@@ -145,10 +145,11 @@ def test_every_column_has_a_row_and_no_other_has(name: str) -> None:
 
 
 def test_every_index_and_permission_is_told() -> None:
-    from django_jobqueue.models import Batch, BatchMember, FailedJob, Job, Progress, Result
+    from django_jobqueue.models import Batch, BatchMember, FailedJob, Job, Progress, QueueStat, Result
 
     text = page("reference/tables.md")
-    names = [index.name for model in (Job, Result, Batch, BatchMember, Progress) for index in model._meta.indexes]
+    indexed = (Job, Result, Batch, BatchMember, Progress, QueueStat)
+    names = [index.name for model in indexed for index in model._meta.indexes]
     names += [codename for model in (Job, FailedJob) for codename, _ in model._meta.permissions]
     assert [name for name in names if f"`{name}`" not in text] == []
 

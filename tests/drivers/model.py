@@ -358,7 +358,7 @@ class ModelQueue:
             number=held.attempt,
             worker=held.worker,
             started=held.reserved_at.isoformat(),
-            waited=0.0,
+            waited=max(0.0, (held.reserved_at - job.ready_at).total_seconds()),
             ran=max(0.0, (now - held.reserved_at).total_seconds()),
             exception_class=LOST,
             message=f"Reserved {times} without finishing; its worker {held.worker!r} was lost.",

@@ -73,6 +73,32 @@ def test_a_connection_that_cannot_be_made_is_an_error(settings: Any, options: di
     assert message.id == "django_jobqueue.E002"
 
 
+@pytest.mark.parametrize(
+    ("cache", "expected"),
+    [
+        (None, []),
+        ({"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": "/nowhere"}, []),
+        ({"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}, ["W011"]),
+        ({"BACKEND": "django.core.cache.backends.dummy.DummyCache"}, ["W011"]),
+        ({"BACKEND": "tests.edges.absent.Cache"}, ["E007"]),
+    ],
+)
+def test_a_cache_for_progress_is_one_that_processes_share(
+    settings: Any, cache: dict[str, Any] | None, expected: list[str]
+) -> None:
+    if cache is not None:
+        settings.CACHES = {**settings.CACHES, "shared": cache}
+    settings.JOBQUEUE = {"PROGRESS_CACHE": None if cache is None else "shared"}
+    assert ids() == expected
+
+
+def test_a_cache_for_progress_that_is_not_there_is_an_error(settings: Any) -> None:
+    settings.JOBQUEUE = {"PROGRESS_CACHE": "absent"}
+    (message,) = found()
+    assert message.id == "django_jobqueue.E007"
+    assert "'absent'" in message.msg
+
+
 def test_two_connections_on_one_database_are_an_error(settings: Any) -> None:
     settings.JOBQUEUE = {
         "CONNECTIONS": {"default": {"DRIVER": "database"}, "other": {"DRIVER": "database", "DATABASE": "default"}}

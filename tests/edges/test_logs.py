@@ -17,7 +17,7 @@ from tests.edges.commands import dead_letter, fail, succeed
 
 LOGGER = logging.getLogger("django_jobqueue")
 ID = UUID("01a228e7-f672-747b-a7d4-8563f14f13ef")
-JOB = {"id": ID, "name": "shop.pay", "queue": "mail", "connection": "default"}
+JOB = {"id": ID, "name": "shop.pay", "queue": "mail", "connection": "default", "driver": "database"}
 ATTEMPT = {**JOB, "attempt": 2, "max_attempts": 3, "waited": 0.1234567}
 ENDED = {**ATTEMPT, "elapsed": 1.5}
 ERROR = {"exception_class": "shop.Refused", "exception_message": "no\nmoney\x1b", "traceback": "Traceback …"}

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from django.core import signing
-from django.db import OperationalError
+from django.db import OperationalError, transaction
 from django.template import Context, Template
 from django.test import Client
 from django.urls import reverse
@@ -18,16 +18,20 @@ from django.utils import timezone
 from django_jobqueue import PREVIOUS, InvalidOption, JobContext, batch, chain, get_batch, get_job, progress_token
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.jobs.ids import new_job_id
+from django_jobqueue.operations import failed_jobs
 from django_jobqueue.operations.progress import MOST_STEPS, SALT, how_far
 from django_jobqueue.running.worker import Worker
+from tests.helpers.caching import TroubledCache, kept_in, patient, troubled
 from tests.helpers.fixtures import FLAKY
 
 Register = Callable[..., Callable[[Callable[..., Any]], Any]]
 
+__all__ = ["kept_in", "patient", "troubled"]
+
 
 @pytest.fixture
-def memory(settings: Any) -> Driver:
-    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "memory"}}}
+def memory(settings: Any, kept_in: str) -> Driver:
+    settings.JOBQUEUE = {**settings.JOBQUEUE, "CONNECTIONS": {"default": {"DRIVER": "memory"}}}
     return connections["default"]
 
 
@@ -102,7 +106,7 @@ def test_a_job_that_never_said_anything_is_followed_too(memory: Driver, register
 
 
 @pytest.mark.parametrize("keep_result", [0, 60])
-def test_a_job_that_was_cancelled_says_so_where_it_keeps_its_result(
+def test_a_job_that_was_cancelled_says_so_whether_it_keeps_its_result_or_not(
     memory: Driver, register: Register, keep_result: float
 ) -> None:
     @register(keep_result=keep_result)
@@ -112,7 +116,7 @@ def test_a_job_that_was_cancelled_says_so_where_it_keeps_its_result(
     job = get_job(dispatched.id)
     assert job is not None
     job.cancel()
-    assert numbers(dispatched) == (("cancelled", None) if keep_result else ("processed", 100))
+    assert numbers(dispatched) == ("cancelled", None)
 
 
 def test_a_job_whose_attempt_failed_waits_with_what_it_said(memory: Driver, register: Register) -> None:
@@ -126,6 +130,158 @@ def test_a_job_whose_attempt_failed_waits_with_what_it_said(memory: Driver, regi
     assert numbers(dispatched) == ("waiting", 30)
 
 
+# A job that is gone
+
+
+def test_a_success_whose_last_report_is_not_stored_yet_is_a_success(
+    memory: Driver, step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    store = memory.progress.write
+
+    def look_first(reports: Any, *, now: Any = None) -> None:
+        seen.append(numbers(dispatched))
+        store(reports, now=now)
+
+    dispatched = step.dispatch(1)
+    monkeypatch.setattr(memory.progress, "write", look_first)
+    run_all(memory)
+    assert seen == [("processed", 100)]
+
+
+def test_a_success_of_which_no_end_could_be_stored_is_a_success(
+    memory: Driver, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @register(takes_context=True)
+    def twice(context: JobContext) -> None:
+        context.progress(30)
+        if context.attempt == 1 and not released:
+            released.append(True)
+            context.release(0)
+        monkeypatch.setattr(memory.progress, "write", away)
+
+    def away(*given: Any, **more: Any) -> None:
+        raise OperationalError("server closed the connection")
+
+    released: list[bool] = []
+    dispatched = twice.dispatch()
+    run_all(memory)
+    assert numbers(dispatched) == ("processed", 100)
+
+
+@pytest.mark.parametrize(("has_said", "percent"), [(True, 50), (False, None)])
+def test_a_job_that_was_cancelled_says_so(
+    memory: Driver, register: Register, has_said: bool, percent: int | None
+) -> None:
+    @register(takes_context=True)
+    def work(context: JobContext) -> None:
+        context.progress(50, "half")
+        context.release(3600)
+
+    dispatched = work.dispatch()
+    if has_said:
+        run_all(memory)
+    job = get_job(dispatched.id)
+    assert job is not None
+    assert job.cancel()
+    assert numbers(dispatched) == ("cancelled", percent)
+    assert ask(dispatched).json()["is_over"] is True
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_cancel_that_is_rolled_back_leaves_no_mark(settings: Any, kept_in: str, step: Any, commits: bool) -> None:
+    settings.JOBQUEUE = {**settings.JOBQUEUE, "CONNECTIONS": {"default": {"DRIVER": "database"}}}
+    dispatched = step.dispatch(1)
+    with transaction.atomic():
+        job = get_job(dispatched.id)
+        assert job is not None
+        assert job.cancel()
+        transaction.set_rollback(not commits)
+    assert (connections["default"].progress.get(dispatched.id) is not None) is commits
+    assert numbers(dispatched) == (("cancelled", None) if commits else ("waiting", None))
+
+
+def test_a_cancel_is_one_although_progress_cannot_be_stored(
+    memory: Driver, step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*given: Any, **more: Any) -> Any:
+        raise OperationalError("server closed the connection")
+
+    job = get_job(step.dispatch(1).id)
+    assert job is not None
+    for method in ("write", "get_many"):
+        monkeypatch.setattr(memory.progress, method, away)
+    assert job.cancel()
+    assert get_job(job.id) is None
+
+
+def test_a_dead_letter_that_was_forgotten_has_failed(memory: Driver, step: Any) -> None:
+    dispatched = step.dispatch("bad")
+    run_all(memory)
+    failed_jobs.forget(memory.failed(job_id=dispatched.id))
+    assert numbers(dispatched) == ("failed", 50)
+
+
+def test_a_dead_letter_that_was_retried_and_says_nothing_now_has_succeeded(memory: Driver, register: Register) -> None:
+    @register(takes_context=True, max_attempts=1)
+    def once(context: JobContext) -> None:
+        if not failed:
+            failed.append(True)
+            context.progress(50)
+            context.fail("no luck")
+
+    failed: list[bool] = []
+    dispatched = once.dispatch()
+    run_all(memory)
+    assert numbers(dispatched) == ("failed", 50)
+    failed_jobs.retry(memory.failed(job_id=dispatched.id))
+    run_all(memory)
+    assert numbers(dispatched) == ("processed", 100)
+
+
+def test_to_forget_what_said_nothing_stores_nothing(
+    memory: Driver, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @register(max_attempts=1)
+    def silent() -> None:
+        raise ValueError
+
+    dispatched = silent.dispatch()
+    run_all(memory)
+    written: list[Any] = []
+    monkeypatch.setattr(memory.progress, "write", lambda reports, *, now=None: written.append(reports))
+    failed_jobs.forget(memory.failed(job_id=dispatched.id))
+    assert written == []
+
+
+def test_a_chain_of_which_a_step_was_cancelled_is_over_there(memory: Driver, step: Any) -> None:
+    dispatched = chain(step.s(1), step.s(2), step.s(3), step.s(4)).dispatch()
+    assert Worker(drivers=[memory]).work_once()
+    job = get_job(dispatched.ids[1])
+    assert job is not None
+    assert job.cancel()
+    assert numbers(dispatched) == ("cancelled", 25)
+
+
+def test_a_cache_that_fails_leaves_the_state_true(troubled: type[TroubledCache], settings: Any, step: Any) -> None:
+    def away() -> None:
+        raise ConnectionError("the cache is away")
+
+    settings.JOBQUEUE = {**settings.JOBQUEUE, "CONNECTIONS": {"default": {"DRIVER": "memory"}}}
+    dispatched = step.dispatch("bad")
+    troubled.before_write = troubled.before_read = away
+    assert numbers(dispatched) == ("waiting", None)
+    run_all(connections["default"])
+    assert numbers(dispatched) == ("failed", None)
+    job = get_job(dispatched.id)
+    assert job is not None
+    assert job.progress is None
+
+
+# Tokens
+
+
 @pytest.mark.parametrize("as_what", ["dispatched", "found", "id"])
 def test_a_token_is_made_of_whatever_names_a_job(memory: Driver, step: Any, as_what: str) -> None:
     dispatched = step.dispatch(1)
@@ -133,7 +289,7 @@ def test_a_token_is_made_of_whatever_names_a_job(memory: Driver, step: Any, as_w
     assert numbers(of) == ("waiting", None)
 
 
-@pytest.mark.parametrize("wrong", [7, "text", None, b"x"])
+@pytest.mark.parametrize("wrong", [7, "text", None, b"x", [], [7], ["text"]])
 def test_what_names_no_job_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidOption, match="cannot be followed"):
         progress_token(wrong)
@@ -213,6 +369,19 @@ def test_results_and_batches_that_are_kept_do_not_hold_a_chain_back(
     assert seen == [("waiting", 33), ("waiting", 33), ("running", 50), ("waiting", 66), ("processed", 100)]
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_chain_is_followed_by_the_ids_of_its_steps_too(memory: Driver, step: Any, kind: Callable[..., Any]) -> None:
+    dispatched = chain(step.s(1), step.s(2)).dispatch()
+    assert Worker(drivers=[memory]).work_once()
+    assert numbers(kind(dispatched.ids)) == ("waiting", 50)
+
+
+def test_a_batch_is_followed_by_its_id_too(memory: Driver, step: Any) -> None:
+    dispatched = batch([step.s(1), step.s(2)]).dispatch()
+    assert Worker(drivers=[memory]).work_once()
+    assert numbers(dispatched.id) == ("running", 50)
+
+
 def test_a_batch_is_as_far_as_its_jobs(memory: Driver, step: Any) -> None:
     dispatched = batch([step.s(1), step.s("bad")], allow_failures=True).dispatch()
     assert numbers(dispatched) == ("waiting", 0)
@@ -284,7 +453,11 @@ def test_a_stage_is_escaped(memory: Driver, register: Register) -> None:
 
 
 def test_the_bar_of_a_token_that_has_expired_asks_nothing(memory: Driver) -> None:
-    assert "data-jobqueue-over" in bar("expired")
+    shown = bar("expired")
+    assert "data-jobqueue-over" in shown
+    assert "done" not in shown, "nobody knows how it ended"
+    answer = ask("expired", hx_request="true")
+    assert (answer.status_code, answer.text) == (286, shown)
 
 
 def test_nothing_of_the_element_is_inline(memory: Driver, step: Any, settings: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.jobs.records import Complete, NewBatch, NewResult, Report, ReserveLimit
-from django_jobqueue.models import FailedJob, Worker
+from django_jobqueue.models import FailedJob, QueueStat, Worker
 from django_jobqueue.running.options import WorkerOptions
 from django_jobqueue.running.worker import Worker as Loop
 from tests.drivers.contract import new
@@ -49,7 +49,7 @@ def test_by_the_settings_it_deletes_no_dead_letters() -> None:
 def test_the_setting_says_how_old(settings: Any) -> None:
     settings.JOBQUEUE = {"PRUNE": {"FAILED": timedelta(days=45), "WORKERS": None}}
     deleted = {record["what"]: record["count"] for record in run("queue_prune", "--json").records}
-    assert deleted == {"failed": 2, "stats": 0, "batches": 0, "progress": 0, "results": 0}
+    assert deleted == {"failed": 2, "stats": 0, "batches": 0, "progress": 0, "results": 0, "minutes": 0}
     assert left() == (2, 2)
 
 
@@ -63,6 +63,30 @@ def test_a_flag_says_it_for_its_kind_and_no_other_is_touched(age: object) -> Non
 @pytest.mark.usefixtures("some_rows")
 def test_it_deletes_in_small_steps() -> None:
     assert run("queue_prune", "--failed", "30d", "--chunk", "1").lines == ["what=failed status=deleted count=3"]
+
+
+def minutes_of(hour: datetime) -> None:
+    for number in range(3):
+        QueueStat.objects.create(minute=hour + timedelta(minutes=number), name="shop.work", processed=1)
+
+
+def test_counts_of_minutes_that_are_a_day_old_are_rolled_up_to_hours() -> None:
+    hour = ago(days=2).replace(minute=0, second=0, microsecond=0)
+    minutes_of(hour)
+    assert run("queue_prune", "--chunk", "2").lines[-1] == "what=minutes status=rolled_up count=3"
+    assert list(QueueStat.objects.values_list("minute", "seconds", "processed")) == [(hour, 3600, 3)]
+
+
+def test_counts_are_rolled_up_with_a_flag_that_concerns_them_and_with_no_other_nor_in_a_dry_run() -> None:
+    minutes_of(ago(days=2).replace(minute=0, second=0, microsecond=0))
+    run("queue_prune", "--workers", "1h")
+    run("queue_prune", "--dry-run")
+    assert QueueStat.objects.count() == 3
+    assert run("queue_prune", "--stats", "3d", terminal=True).out.splitlines() == [
+        "stats: 0 rows deleted.",
+        "minutes: 3 rows rolled up.",
+    ]
+    assert QueueStat.objects.count() == 1
 
 
 @pytest.mark.usefixtures("some_rows")
@@ -109,7 +133,7 @@ def a_batch(store: Driver, finished_at: datetime) -> UUID:
 
 def a_report(store: Driver, updated_at: datetime) -> UUID:
     report = Report(uuid4(), None, 40, "pushing")
-    store.write_progress([report], now=updated_at)
+    store.progress.write([report], now=updated_at)
     return report.id
 
 
@@ -129,9 +153,10 @@ def test_what_a_connection_keeps_is_deleted_when_it_is_old(store: Driver) -> Non
     expired, result = a_result(store, ago(hours=3), 3600), a_result(store, ago(hours=3), 86_400)
     ran = run("queue_prune", "--json")
     deleted = {record["what"]: record["count"] for record in ran.records}
-    assert (ran.code, deleted) == (0, {"workers": 0, "stats": 0, "batches": 1, "progress": 1, "results": 1})
+    kinds = {"workers": 0, "stats": 0, "batches": 1, "progress": 1, "results": 1, "minutes": 0}
+    assert (ran.code, deleted) == (0, kinds)
     assert (store.get_batch(old_batch), store.get_batch(batch) is None) == (None, False)
-    assert (store.get_progress(old_report), store.get_progress(report) is None) == (None, False)
+    assert (store.progress.get(old_report), store.progress.get(report) is None) == (None, False)
     assert store.get_result(expired, now=ago(hours=2.5)) is None
     assert store.get_result(result) is not None
 
@@ -141,9 +166,9 @@ def test_a_flag_deletes_only_its_kind_of_what_a_connection_keeps(store: Driver) 
     report = a_report(store, ago(days=3))
     assert run("queue_prune", "--batches", "2d").lines == ["what=batches status=deleted count=1"]
     assert [store.get_batch(batch) is None for batch in batches] == [True, False]
-    assert store.get_progress(report) is not None
+    assert store.progress.get(report) is not None
     assert run("queue_prune", "--progress", "2d").lines == ["what=progress status=deleted count=1"]
-    assert store.get_progress(report) is None
+    assert store.progress.get(report) is None
 
 
 def test_a_worker_deletes_by_the_settings_what_its_connections_keep(store: Driver, settings: Any) -> None:
@@ -152,7 +177,7 @@ def test_a_worker_deletes_by_the_settings_what_its_connections_keep(store: Drive
     report = a_report(store, ago(days=3))
     Loop(WorkerOptions.from_settings(stop_when_empty=True), drivers=[store]).run()
     assert [store.get_batch(batch) is None for batch in batches] == [True, False]
-    assert store.get_progress(report) is not None
+    assert store.progress.get(report) is not None
 
 
 @pytest.mark.parametrize("what", ["batches", "progress"])

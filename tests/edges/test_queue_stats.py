@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -166,6 +168,9 @@ def test_what_was_done_is_told_by_queue_and_job() -> None:
     a_minute(minutes=90)
     a_minute(queue="other", connection="fast")
     first, second = run("queue_stats", "--since", "1h", "--json").records
+    since = datetime.fromisoformat(first.pop("since"))
+    assert timedelta(hours=1) <= datetime.now(UTC) - since < timedelta(hours=1, minutes=2)
+    assert since.second == since.microsecond == 0
     assert first == {
         "queue": "mail",
         "name": "shop.jobs.send",
@@ -187,12 +192,23 @@ def test_what_was_done_is_told_by_queue_and_job() -> None:
 def test_on_a_terminal_what_was_done_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     a_minute(name="shop\x1b[31m")
-    title, row = run("queue_stats", "--since", "600", terminal=True, no_color=True).lines
+    ran = run("queue_stats", "--since", "600", terminal=True, no_color=True)
+    title, row = ran.lines
     assert title.split()[-4:] == ["RAN", "LONGEST", "WAITED", "LONGEST"]
     assert "\x1b" not in row
     assert row.split()[2:] == ["default", "3", "1", "0", "0", "500", "ms", "1", "s", "2", "s", "5", "s"]
+    assert re.fullmatch(r"Since \d{4}-\d\d-\d\d \d\d:\d\d UTC\.\n", ran.err)
     header, line = run("queue_stats", "--since", "600").lines
     assert dict(zip(header.split("\t"), line.split("\t"), strict=True))["elapsed_mean"] == "0.5"
+
+
+def test_beyond_a_day_it_tells_from_a_full_hour_on_and_says_which() -> None:
+    a_minute(minutes=36 * 60)
+    told = run("queue_stats", "--since", "37h", "--json").records
+    run("queue_prune", "--stats", "30d")
+    assert QueueStat.objects.get().seconds == 3600
+    assert run("queue_stats", "--since", "37h", "--json").records == told
+    assert [(one["processed"], one["since"][13:]) for one in told] == [(3, ":00:00.000Z")]
 
 
 def test_when_nothing_was_done_it_says_so() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from typing import Any
 
@@ -13,11 +13,14 @@ from django.core.management import CommandError, call_command
 
 pytest.importorskip("django_redis", reason="django-redis is not installed")
 
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError
 
 from django_jobqueue.drivers import Driver, connections
+from django_jobqueue.drivers.redis import setup
 from django_jobqueue.exceptions import InvalidConnection
+from lab.servers import Redis, free_port
 from tests.helpers.redis import entry, wipe
+from tests.helpers.servers import private_redis, running
 
 
 def found(databases: list[str] | None = None) -> dict[str, CheckMessage]:
@@ -109,65 +112,110 @@ def test_without_django_redis_the_error_names_what_to_install(settings: Any, mon
 # The server
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Redis]:
+    """One whose settings may be changed: it keeps its jobs until a test says otherwise."""
+    with running(private_redis()) as server:
+        yield server
+
+
 @pytest.fixture
-def fast(settings: Any) -> Iterator[Driver]:
-    configure(settings, fast=entry())
+def configured(server: Redis) -> Iterator[Callable[[str, str], None]]:
+    def change(name: str, value: str) -> None:
+        server.execute(f"CONFIG SET {name} {value}")
+
+    yield change
+    change("maxmemory-policy", "noeviction")
+    change("appendonly", "yes")
+
+
+@pytest.fixture
+def fast(settings: Any, server: Redis) -> Iterator[Driver]:
+    cache(settings, "private", **server.settings())
+    configure(settings, fast=entry(CACHE="private"))
     yield connections["fast"]
     wipe(connections["fast"])
+    connections["fast"].close()
 
 
-def answering(driver: Any, monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
-    """A server that has these settings; the tests' own is not to be changed."""
-    monkeypatch.setattr(driver.client, "config_get", lambda name: {name: given.get(name.replace("-", "_"), "")})
-
-
-GOOD = {"maxmemory_policy": "noeviction", "appendonly": "yes"}
-
-
-@pytest.mark.redis
 @pytest.mark.django_db(transaction=True)
-def test_a_server_that_keeps_its_jobs_has_no_warning(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(fast, monkeypatch, **GOOD)
+def test_a_server_that_keeps_its_jobs_has_no_warning(fast: Any) -> None:
     assert "W010" not in found(["default"])
 
 
-@pytest.mark.redis
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
-    ("changes", "said"),
-    [({"maxmemory_policy": "allkeys-lru"}, "allkeys-lru"), ({"appendonly": "no"}, "append-only")],
+    ("name", "value", "said"),
+    [("maxmemory-policy", "allkeys-lru", "allkeys-lru"), ("appendonly", "no", "append-only")],
 )
 def test_a_server_that_may_lose_jobs_is_a_warning(
-    fast: Any, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], said: str
+    fast: Any, configured: Callable[[str, str], None], name: str, value: str, said: str
 ) -> None:
     """F92"""
-    answering(fast, monkeypatch, **{**GOOD, **changes})
+    configured(name, value)
     assert said in found(["default"])["W010"].msg
 
 
-@pytest.mark.redis
 @pytest.mark.django_db(transaction=True)
-def test_a_cache_whose_clear_would_flush_the_queue_is_a_warning(
-    settings: Any, fast: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_whose_clear_would_flush_the_queue_is_a_warning(settings: Any, fast: Any, server: Redis) -> None:
     """F92"""
-    cache(settings, "sessions")
-    answering(connections["fast"], monkeypatch, **GOOD)
+    cache(settings, "sessions", **server.settings())
     warning = found(["default"])["W010"]
     assert "clear() of the cache 'sessions'" in warning.msg
     cache(settings, "sessions", LOCATION="redis://127.0.0.1:1/15")
-    answering(connections["fast"], monkeypatch, **GOOD)
     assert "W010" not in found(["default"])
 
 
-@pytest.mark.redis
+@pytest.fixture
+def as_user(settings: Any, server: Redis, fast: Any) -> Callable[[str], Any]:
+    """The same connection for a user with some rights."""
+
+    def log_in(rights: str) -> Any:
+        server.execute(f"ACL SETUSER shop reset on >secret ~* &* {rights}")
+        cache(settings, "private", **server.settings(LOCATION=f"redis://shop:secret@127.0.0.1:{server.port}/0"))
+        return connections["fast"]
+
+    return log_in
+
+
 @pytest.mark.django_db(transaction=True)
-def test_a_server_that_does_not_tell_its_settings_is_no_error(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(name: str) -> Any:
-        raise ResponseError("unknown command 'CONFIG'")
+def test_a_user_who_may_not_ask_for_settings_is_warned_all_the_same(
+    as_user: Callable[[str], Any], configured: Callable[[str, str], None]
+) -> None:
+    """As on the servers of services, which refuse CONFIG."""
+    configured("maxmemory-policy", "volatile-lru")
+    driver = as_user("+@all -config")
+    with pytest.raises(NoPermissionError):
+        driver.client.config_get("maxmemory-policy")
+    assert driver.problems() == []
+    assert "volatile-lru" in found(["default"])["W010"].msg
 
-    monkeypatch.setattr(fast.client, "config_get", refused)
+
+@pytest.mark.django_db(transaction=True)
+def test_a_server_that_tells_nothing_of_itself_is_no_crash_and_stops_workers(as_user: Callable[[str], Any]) -> None:
+    as_user("+@all -info")
     assert "W010" not in found(["default"])
+    with pytest.raises(CommandError, match=r"must answer INFO, and does not: .*permission"):
+        call_command("queue_work", connection=["fast"], stop_when_empty=True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_server_that_is_too_old_is_refused(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F92"""
+    monkeypatch.setattr(setup, "OLDEST", (1000, 0))
+    (problem,) = fast.problems()
+    assert "use 6.2 or newer, or Valkey" in problem
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_node_of_a_cluster_is_refused(settings: Any) -> None:
+    """F92"""
+    with running(private_redis(cluster_enabled="yes", cluster_port=str(free_port()))) as node:
+        cache(settings, "node", **node.settings())
+        configure(settings, fast=entry(CACHE="node"))
+        (problem,) = connections["fast"].problems()
+        assert "is a Redis Cluster" in problem
+        connections["fast"].close()
 
 
 @pytest.mark.django_db
@@ -177,24 +225,23 @@ def test_a_server_out_of_reach_stops_no_check(settings: Any) -> None:
     assert "W010" not in found(["default"])
 
 
-def test_a_connection_without_an_end_of_waiting_is_a_warning(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_without_an_end_of_waiting_is_a_warning(settings: Any, fast: Any, server: Redis) -> None:
     """F31"""
     endless = {"CONNECTION_POOL_KWARGS": {"socket_timeout": None}}
-    cache(settings, "endless", LOCATION="redis://127.0.0.1:1/1", OPTIONS=endless)
-    configure(settings, fast=entry(CACHE="endless"))
-    driver: Any = connections["fast"]
-    answering(driver, monkeypatch, **GOOD)
-    (risk,) = driver.risks()
+    # django-redis keeps one pool for each address, with the options that it had first.
+    address = f"redis://127.0.0.1:{server.port}/1"
+    cache(settings, "private", **server.settings(LOCATION=address, OPTIONS=endless))
+    (risk,) = connections["fast"].risks()
     assert "SOCKET_TIMEOUT" in risk[1]
 
 
-@pytest.mark.redis
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_says_at_its_start_what_may_lose_jobs(
-    fast: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fast: Any, configured: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """F92"""
-    answering(fast, monkeypatch, **{**GOOD, "maxmemory_policy": "volatile-lru"})
+    configured("maxmemory-policy", "volatile-lru")
     stderr = StringIO()
     call_command(
         "queue_work", connection=["fast"], stop_when_empty=True, skip_checks=False, stdout=StringIO(), stderr=stderr

@@ -25,21 +25,21 @@ FLAKY = "tests.helpers.flaky.FlakyDriver"
 @pytest.fixture(params=["memory", DATABASE])
 def driver(request: pytest.FixtureRequest, settings: Any) -> Driver:
     """The only queue connection, on each driver."""
-    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": request.param}}}
+    settings.JOBQUEUE = {**settings.JOBQUEUE, "CONNECTIONS": {"default": {"DRIVER": request.param}}}
     return connections["default"]
 
 
 @pytest.fixture
 def memory(settings: Any) -> Driver:
     """The only queue connection, in memory: for what no store makes different."""
-    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "memory"}}}
+    settings.JOBQUEUE = {**settings.JOBQUEUE, "CONNECTIONS": {"default": {"DRIVER": "memory"}}}
     return connections["default"]
 
 
 @pytest.fixture
 def database(transactional_db: None, settings: Any) -> Driver:
     """The only queue connection, in the database: for what only transactions make true."""
-    settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "database"}}}
+    settings.JOBQUEUE = {**settings.JOBQUEUE, "CONNECTIONS": {"default": {"DRIVER": "database"}}}
     return connections["default"]
 
 

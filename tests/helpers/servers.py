@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
 import pytest
 
 from lab.servers import MariaDB, PostgreSQL, Redis, Server
 from tests.conftest import REQUIRE_SERVICES
 
 DATABASE = "jobqueue"
+
+S = TypeVar("S", bound=Server)
+R = TypeVar("R", bound=Redis)
 
 
 def missing(what: str) -> None:
@@ -31,7 +38,19 @@ def private_mariadb() -> Server:
     return MariaDB()
 
 
-def private_redis() -> Redis:
+def private_redis(kind: type[R] = Redis, **options: str) -> R:  # type: ignore[assignment]
+    """With options of its configuration: ``cluster_enabled`` is "cluster-enabled"."""
     if not Redis.is_installed():
         missing("Redis (redis-server, or valkey-server)")
-    return Redis()
+    return kind(**options)
+
+
+@contextmanager
+def running(server: S) -> Iterator[S]:
+    """The server while it answers; then nothing is left of it."""
+    try:
+        server.prepare()
+        server.start()
+        yield server
+    finally:
+        server.remove()

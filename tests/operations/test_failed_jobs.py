@@ -207,6 +207,7 @@ def test_a_retried_job_is_ready_with_its_id_and_no_attempt_used(
         "name": "tests.work",
         "queue": "mail",
         "connection": "default",
+        "driver": store.driver.name,
         "sender": type(store.driver),
     }
 

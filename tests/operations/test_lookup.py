@@ -173,6 +173,7 @@ def test_a_job_that_waits_can_be_cancelled(driver: Driver, plain: Any, heard: He
         "name": "tests.plain",
         "queue": "mail",
         "connection": "default",
+        "driver": driver.name,
         "sender": type(driver),
     }
     assert job.cancel() is False

@@ -259,7 +259,7 @@ def test_callbacks_run_once_when_all_have_ended(
     numbers |= {"failed": failed, "cancelled": 0}
     assert [given for _kind, given in called] == [numbers] * len(kinds)
     sent = heard.one("batch_finished")
-    assert sent == {**numbers, "connection": "default", "sender": type(driver)}
+    assert sent == {**numbers, "connection": "default", "driver": driver.name, "sender": type(driver)}
 
 
 def test_a_member_that_is_repeated_is_still_pending(

@@ -42,7 +42,8 @@ def test_a_completed_job_is_announced_from_start_to_end(
     job_id = add.dispatch().id
     worker.work_once(now=clock.now)
     assert heard.names() == ["job_dispatched", "job_starting", "job_processed"]
-    common = {"id": job_id, "name": "tests.add", "queue": "mail", "connection": "default", "sender": type(driver)}
+    common = {"id": job_id, "name": "tests.add", "queue": "mail", "connection": "default"}
+    common |= {"driver": driver.name, "sender": type(driver)}
     assert heard.one("job_dispatched") == common
     common |= {"attempt": 1, "max_attempts": 4}
     starting, processed = heard.one("job_starting"), heard.one("job_processed")

@@ -16,7 +16,7 @@ import django_jobqueue
 from django_jobqueue.drivers import Driver
 from django_jobqueue.drivers.ledger import Ledger
 from django_jobqueue.jobs.records import ReserveLimit
-from django_jobqueue.models import FailedJob, Job, Worker
+from django_jobqueue.models import FailedJob, Job, QueueStat, Worker
 from django_jobqueue.running import housekeeping
 from django_jobqueue.running.housekeeping import Housekeeper
 from django_jobqueue.running.options import WorkerOptions, WorkerStats
@@ -186,6 +186,25 @@ def test_what_is_old_is_deleted_by_itself_and_that_is_logged(
     wait_until(lambda: told() == 12, lambda: f"12 rows are gone, a few at each heartbeat; it tells of {told()}")
     assert list(FailedJob.objects.all()) == [young]
     assert not Worker.objects.filter(name="killed").exists()
+
+
+def test_counts_of_old_minutes_are_rolled_up_by_itself_and_that_is_logged(
+    keep: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "django_jobqueue")
+    monkeypatch.setattr(housekeeping, "CHUNK", 2)
+    monkeypatch.setattr(housekeeping, "MOST_CHUNKS", 2)
+    hour = (datetime.now(UTC) - timedelta(days=2)).replace(minute=0, second=0, microsecond=0)
+    for number in range(11):
+        QueueStat.objects.create(minute=hour + timedelta(minutes=number), name="shop.work", processed=1)
+    keep()
+
+    def told() -> int:
+        return sum(record.count for record in caplog.records if getattr(record, "event", "") == "rows_rolled_up")
+
+    wait_until(lambda: told() == 11, lambda: f"all are rolled up, a few at each heartbeat; it tells of {told()}")
+    (row,) = QueueStat.objects.all()
+    assert (row.minute, row.processed) == (hour, 11)
 
 
 def test_dead_letters_are_not_deleted_unless_a_setting_says_so(keep: Any, calls: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_jobqueue import current_job, dispatch, get_job
+from django_jobqueue import current_job, dispatch, dispatch_many, get_job
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.exceptions import InvalidConnection
 from django_jobqueue.running.options import WorkerOptions, WorkerStats
@@ -201,6 +203,24 @@ def test_a_worker_that_polling_gave_a_job_looks_again_soon_and_backs_off(
     assert all(0.69 <= pause <= 1 for pause in pauses[:3])
     for pause, longest in zip(pauses[3:], (0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1, 1, 1), strict=True):
         assert 0.69 * longest <= pause <= longest
+
+
+def test_it_keeps_nothing_of_the_jobs_that_have_ended(
+    driver: Driver, make_worker: Make, simulation: Simulation, register: Register
+) -> None:
+    """Counted where it waits, with nothing in hand."""
+    jobs, blocks = 500, []
+
+    @register()
+    def work() -> None: ...
+
+    def count(number: int) -> None:
+        gc.collect()
+        blocks.append(sys.getallocatedblocks())
+        dispatch_many(work.s() for _ in range(jobs))
+
+    assert simulation.run(make_worker(sleep=1), waits=8, on_wait=count).processed == 7 * jobs
+    assert blocks[-1] - blocks[3] < jobs, "four rounds: less than a quarter of an object for each job"
 
 
 @pytest.mark.parametrize(("queues", "each"), [(("*",), 1), (("a", "b"), 6)])

@@ -18,12 +18,14 @@ from django.core.management import CommandError, call_command
 import django_jobqueue
 from django_jobqueue import using
 from django_jobqueue.models import Job
+from lab.benchmark.draining import MEBIBYTE
 from lab.benchmark.figures import Figure, Result, merged, percentile
 from lab.benchmark.profiling import HANDLER, LAB, PACKAGE, STORE, divided, group_of
 from lab.benchmark.report import table
 from lab.benchmark.session import Session
 from lab.benchmark.tally import LANES, MOST_COUNTED, Tally, hitting
 from lab.benchmark.targets import TARGETS, Target, target_of
+from lab.benchmark.workers import own_bytes
 from lab.jobs import noop
 from lab.management.commands import bench
 
@@ -106,6 +108,16 @@ class TestTally:
         assert list(tally.runs()) == [0, MOST_COUNTED * LANES, 0, 0, 0]
         for other in others:
             other.close()
+
+    def test_what_it_makes_resident_is_no_memory_of_the_worker(self, tmp_path: Path) -> None:
+        before = own_bytes(os.getpid())
+        if before is None:
+            pytest.skip("this system has no /proc, which tells what memory a process uses")
+        large = Tally.create(tmp_path / "large", 1_000_000)
+        for index in range(0, large.size, 500):  # a page of starts is 512
+            large.hit(index)
+        assert (own_bytes(os.getpid()) or 0) - before < 4 * MEBIBYTE, "it maps 16, of which 9 are touched"
+        large.close()
 
     def test_there_is_no_lane_behind_the_last(self, tally: Tally) -> None:
         with pytest.raises(ValueError, match="lanes 0 to 7"):

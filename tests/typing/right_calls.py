@@ -176,6 +176,7 @@ def flows() -> None:
         assert_type(found.add([send_receipt.s(8)]), list[UUID])
         assert_type(found.percent, int)
     assert_type(progress_token(dispatched), str)
+    assert_type(progress_token(dispatched.ids), str)
 
 
 def results(job_id: UUID) -> None:

@@ -55,6 +55,7 @@ def test_values_are_taken_in_every_form() -> None:
             "EMBEDDED_WORKERS": 0,
             "MASK": ("pin",),
             "PRUNE": {"FAILED": timedelta(days=90)},
+            "PROGRESS_CACHE": "shared",
             "ADMIN": False,
         }
     )
@@ -79,6 +80,7 @@ def test_values_are_taken_in_every_form() -> None:
     assert (settings.settle, settings.after_commit) == ("each", "queue")
     assert settings.payload_limit == 1000
     assert settings.embedded_workers == 0
+    assert settings.progress_cache == "shared"
     assert settings.admin is False
 
 
@@ -137,6 +139,8 @@ def test_an_empty_backoff_is_the_default_one() -> None:  # F52
         ("PRUNE", {"WORKERS": "1h"}),
         ("PRUNE", {"BATCHES": -1}),
         ("PRUNE", {"RESULTS": 5}),
+        ("PROGRESS_CACHE", 7),
+        ("PROGRESS_CACHE", True),
         ("ADMIN", 1),
     ],
 )

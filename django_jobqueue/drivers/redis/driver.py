@@ -34,10 +34,8 @@ from ...jobs.records import (
     NewBatch,
     NewJob,
     Position,
-    ProgressRecord,
     QueueSize,
     Release,
-    Report,
     Rescued,
     Reservation,
     Reserved,
@@ -45,7 +43,7 @@ from ...jobs.records import (
     ResultRecord,
     Settlement,
 )
-from ...jobs.times import from_microseconds, microseconds, to_microseconds
+from ...jobs.times import from_microseconds, microseconds
 from ...models import FailedJob, Job
 from ..base import (
     CANCEL_LIMIT,
@@ -75,17 +73,17 @@ from .form import (
     job_arguments,
     job_record,
     names_and_tokens,
-    progress_record,
     read_body,
     read_errors,
     read_form,
-    report_arguments,
     reservation,
     result_record,
+    stamp,
 )
 from .letters import RedisLetters, Returning, dead_job, unreadable_body, unreadable_job
 from .news import NewsListener
 from .options import RedisOptions
+from .progress import RedisProgress
 from .setup import problems, risks
 from .store import PAGE, RedisStore
 
@@ -94,6 +92,7 @@ HOLD_SECONDS = 30
 
 
 class RedisDriver(DeadLetterDriver):
+    name: ClassVar[str] = "redis"
     supports_batches: ClassVar[bool] = True
     outages: ClassVar[tuple[type[BaseException], ...]] = (RedisError, DatabaseError, InterfaceError)
     refusals: ClassVar[tuple[type[BaseException], ...]] = (DataError, IntegrityError)
@@ -114,6 +113,7 @@ class RedisDriver(DeadLetterDriver):
         self.dead_letters = RedisLetters(alias, self._database)
         self.ledger = Ledger(self._database)
         self.batches = RedisBatches(alias, self.store)
+        self.progress = RedisProgress(self.store)
         self._listener: NewsListener | None = None
         self._listening = Lock()
 
@@ -140,7 +140,7 @@ class RedisDriver(DeadLetterDriver):
             return set()
         places = Places()
         arguments = [argument for job in jobs for argument in job_arguments(job, places)]
-        stored = self.store.run("push", places, [_text(now), self._channel, *arguments])
+        stored = self.store.run("push", places, [stamp(now), self._channel, *arguments])
         self._wake(job.queue for job in jobs if is_ready_at_once(job))
         return {jobs[position].id for position in stored}
 
@@ -150,7 +150,7 @@ class RedisDriver(DeadLetterDriver):
         return self.store.queues()
 
     def stage(self, queue: str, *, limit: int = STAGE_LIMIT, now: datetime | None = None) -> int:
-        staged = int(self.store.run("stage", [queue], [_text(now), self._channel, queue, limit]))
+        staged = int(self.store.run("stage", [queue], [stamp(now), self._channel, queue, limit]))
         if staged:
             self._wake([queue])
         return staged
@@ -187,7 +187,7 @@ class RedisDriver(DeadLetterDriver):
     ) -> list[Any] | None:
         averages = [item for name, seconds in limit.averages.items() for item in (name, repr(seconds))]
         arguments: list[Argument] = [
-            _text(now),
+            stamp(now),
             queue,
             worker.replace("\n", " "),
             token.hex,
@@ -205,8 +205,15 @@ class RedisDriver(DeadLetterDriver):
     ) -> set[UUID]:
         if not reservations:
             return set()
-        lost = self.store.run("renew", [], [_text(now), microseconds(retry_after), *names_and_tokens(reservations)])
+        lost = self.store.run("renew", [], [stamp(now), microseconds(retry_after), *names_and_tokens(reservations)])
         return {UUID(job_id.decode()) for job_id in lost}
+
+    def still_held(self, reservations: Collection[tuple[UUID, UUID]]) -> set[tuple[UUID, UUID]]:
+        asked = list(reservations)
+        if not asked:
+            return set()
+        places = self.store.run("held", [], [text for pair in asked for text in (pair[0].hex, pair[1].hex)])
+        return {asked[place] for place in places}
 
     def hand_back(self, reservations: Collection[Reservation]) -> set[UUID]:
         ends = Ends()
@@ -235,7 +242,7 @@ class RedisDriver(DeadLetterDriver):
         if not fails:
             return {}
         reservations = names_and_tokens(item.reservation for item in fails)
-        moment, *found = self.store.run("hold", [], [_text(now), microseconds(HOLD_SECONDS), *reservations])
+        moment, *found = self.store.run("hold", [], [stamp(now), microseconds(HOLD_SECONDS), *reservations])
         dead, errors = {}, {}
         for job_id, text, history in in_groups(3, found):
             form = read_form(job_id, text)
@@ -252,7 +259,7 @@ class RedisDriver(DeadLetterDriver):
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         token = uuid4().hex
-        claimed = self.store.run("claim", [], [_text(now), microseconds(HOLD_SECONDS), limit, token])
+        claimed = self.store.run("claim", [], [stamp(now), microseconds(HOLD_SECONDS), limit, token])
         moment, has_unreadable, *found = claimed
         at = from_microseconds(int(moment))
         forms, unreadable = [], []
@@ -277,7 +284,7 @@ class RedisDriver(DeadLetterDriver):
         cause: Cause | None = None,
         now: datetime | None = None,
     ) -> Rescued | None:
-        moment, *found = self.store.run("hold", [], [_text(now), microseconds(HOLD_SECONDS), job_id.hex, token.hex])
+        moment, *found = self.store.run("hold", [], [stamp(now), microseconds(HOLD_SECONDS), job_id.hex, token.hex])
         forms = [read_form(found_id, text) for found_id, text, _errors in in_groups(3, found)]
         how = Recovery(max_attempts, is_in_hand=True, spends=spends, cause=cause)
         rescued = self._recover(forms, how, from_microseconds(int(moment)), now)
@@ -347,7 +354,7 @@ class RedisDriver(DeadLetterDriver):
             job = job_record(job_id.hex.encode(), self.store.parts(job_id), self.alias)
         except Unreadable:
             return None
-        found = self.store.run("cancel", [job.queue], [_text(now), job_id.hex, job.queue, *kept(job, keep_for)])
+        found = self.store.run("cancel", [job.queue], [stamp(now), job_id.hex, job.queue, *kept(job, keep_for)])
         return job_record(job_id.hex.encode(), found, self.alias) if found else None
 
     def clear(self, queue: str, *, limit: int, keep_for: KeepFor = keep_nothing, now: datetime | None = None) -> int:
@@ -357,7 +364,7 @@ class RedisDriver(DeadLetterDriver):
             arguments: list[Argument] = []
             for job, *result in page:
                 arguments += [job.where.decode(), job.id.decode(), *result]
-            removed += self.store.run("clear_remove", [queue], [_text(now), queue, *arguments])
+            removed += self.store.run("clear_remove", [queue], [stamp(now), queue, *arguments])
         return int(removed)
 
     def get(self, job_id: UUID) -> JobRecord | None:
@@ -374,7 +381,7 @@ class RedisDriver(DeadLetterDriver):
         return self.store.records("waiting", queue, limit)
 
     def sizes(self, *, now: datetime | None = None) -> dict[str, QueueSize]:
-        found = self.store.counts(_text(now))
+        found = self.store.counts(stamp(now))
         for queue, count in self.dead_letters.counts().items():
             found.setdefault(queue, {})["failed"] = count
         return {queue: QueueSize(**found[queue]) for queue in sorted(found)}
@@ -397,41 +404,24 @@ class RedisDriver(DeadLetterDriver):
         for chunk in cut(rows, attrgetter("size")):
             places = Places()
             arguments = [argument for row in chunk for argument in row.arguments(places, self._flow_left(row.job_id))]
-            self.store.run("push", places, [_text(now), self._channel, *arguments])
+            self.store.run("push", places, [stamp(now), self._channel, *arguments])
 
     # Results
 
     def get_result(self, job_id: UUID, *, now: datetime | None = None) -> ResultRecord | None:
-        found = self.store.run("result", [], [_text(now), job_id.hex])
+        found = self.store.run("result", [], [stamp(now), job_id.hex])
         try:
             return result_record(job_id, found, self.alias) if found else None
         except Unreadable:
             return None
 
     def prune_results(self, *, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        return int(self.store.run("prune", [], [_text(now), 0, limit, "results"]))
-
-    # Progress
-
-    def write_progress(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
-        arguments = [argument for report in reports for argument in report_arguments(report)]
-        if arguments:
-            self.store.run("progress", [], [_text(now), *arguments])
-
-    def get_progress(self, job_id: UUID) -> ProgressRecord | None:
-        found = self.client.hget(self.keys.progress, job_id.hex)
-        try:
-            return None if found is None else progress_record(cast(bytes, found))
-        except Unreadable:
-            return None
-
-    def prune_progress(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        return int(self.store.run("prune", [], [_text(now), microseconds(older_than), limit, "progress"]))
+        return int(self.store.run("prune", [], [stamp(now), 0, limit, "results"]))
 
     # Batches
 
     def create_batch(self, batch: NewBatch, job_ids: Sequence[UUID], *, now: datetime | None = None) -> None:
-        self.batches.create(batch, job_ids, _text(now))
+        self.batches.create(batch, job_ids, stamp(now))
 
     def join_batch(self, batch_id: UUID, job_ids: Sequence[UUID]) -> bool:
         return self.batches.join(batch_id, job_ids)
@@ -440,7 +430,7 @@ class RedisDriver(DeadLetterDriver):
         return self.batches.awaited(batch_id, job_ids)
 
     def close_batch(self, batch_id: UUID, *, now: datetime | None = None) -> ClosedBatch | None:
-        closed = self.batches.close(batch_id, _text(now), self._channel)
+        closed = self.batches.close(batch_id, stamp(now), self._channel)
         if closed is not None:
             self._wake(job.queue for job in closed.then if is_ready_at_once(job))
         return closed
@@ -448,7 +438,7 @@ class RedisDriver(DeadLetterDriver):
     def sweep_batches(
         self, *, limit: int = SWEEP_LIMIT, keep_for: KeepFor = keep_nothing, now: datetime | None = None
     ) -> list[ClosedBatch]:
-        for batch_id in self.batches.cancelled_and_open(limit, _text(now)):
+        for batch_id in self.batches.cancelled_and_open(limit, stamp(now)):
             self.cancel_batch(batch_id, keep_for=keep_for, now=now)
         closed = [self.close_batch(batch_id, now=now) for batch_id in self.batches.over(limit)]
         return [batch for batch in closed if batch is not None]
@@ -464,10 +454,10 @@ class RedisDriver(DeadLetterDriver):
         keep_for: KeepFor = keep_nothing,
         now: datetime | None = None,
     ) -> int:
-        return self.batches.cancel(batch_id, limit, keep_for, _text(now))
+        return self.batches.cancel(batch_id, limit, keep_for, stamp(now))
 
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
-        return self.batches.prune(older_than, limit, _text(now))
+        return self.batches.prune(older_than, limit, stamp(now))
 
     def problems(self) -> list[str]:
         found = problems(self.client, self.alias, self.options)
@@ -519,13 +509,8 @@ class RedisDriver(DeadLetterDriver):
         """Return the ids that were still held."""
         if not ends.ids:
             return set()
-        ours = self.store.run("settle", ends.places, [_text(now), self._channel, *ends.arguments])
+        ours = self.store.run("settle", ends.places, [stamp(now), self._channel, *ends.arguments])
         return {ends.ids[position] for position in ours}
-
-
-def _text(now: datetime | None) -> str:
-    """For a script, which asks the clock of Redis when there is none."""
-    return "" if now is None else str(to_microseconds(now))
 
 
 def _has_token(token: str, form: Form) -> bool:

@@ -87,7 +87,8 @@ class Recovery:
             decision = verdict(
                 alone=form.alone, attempts=form.attempts, max_attempts=limit, retry_until=retry_until, now=now
             )
-        record = unfinished(form.attempts, form.worker, from_microseconds(form.reserved_at or 0), now, self.cause)
+        ready, started = from_microseconds(form.ready_at), from_microseconds(form.reserved_at or 0)
+        record = unfinished(form.attempts, form.worker, ready, started, now, self.cause)
         return Rescued(
             id=form.id,
             name=form.name,

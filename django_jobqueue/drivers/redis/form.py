@@ -267,17 +267,22 @@ def result_record(job_id: UUID, text: bytes, connection: str) -> ResultRecord:
         raise Unreadable(text) from error
 
 
+def stamp(now: datetime | None) -> str:
+    """For a script, which asks the clock of Redis when there is none."""
+    return "" if now is None else str(to_microseconds(now))
+
+
 def report_arguments(report: Report) -> list[str]:
     percent = "" if report.percent is None else report.percent
     token = "" if report.token is None else report.token.hex
-    return [report.id.hex, token, f"{percent} {report.stage}"]
+    return [report.id.hex, token, f"{percent} {report.outcome} {report.stage}"]
 
 
 def progress_record(text: bytes) -> ProgressRecord:
     """Raises Unreadable."""
     try:
-        moment, percent, stage = text.decode().split(" ", 2)
-        return ProgressRecord(int(percent) if percent else None, stage, from_microseconds(int(moment)))
+        moment, percent, outcome, stage = text.decode().split(" ", 3)
+        return ProgressRecord(int(percent) if percent else None, stage, from_microseconds(int(moment)), outcome)
     except ValueError as error:
         raise Unreadable(text) from error
 

@@ -31,6 +31,7 @@ NAMES = (
     "clear",
     "clear_remove",
     "get",
+    "held",
     "hold",
     "peek",
     "progress",

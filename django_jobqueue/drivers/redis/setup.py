@@ -20,19 +20,21 @@ def problems(client: Redis, alias: str, options: RedisOptions) -> list[str]:
     if not options.has_prefix and not settings.DEBUG:
         return [prefix_missing(alias)]
     try:
-        server = cast(Mapping[str, Any], client.info("server"))
-        info = cast(Mapping[str, Any], client.info("replication"))
+        server = _told(client, "server")
+        replication = _told(client, "replication")
+    except ResponseError as error:  # an ACL, or a service around it
+        return [f"The Redis of the queue connection {alias!r} must answer INFO, and does not: {_one_line(error)}"]
     except RedisError as error:
-        return [f"The Redis of the queue connection {alias!r} is not reachable: {' '.join(str(error).split())}"]
-    version = str(server.get("redis_version", ""))
-    if server.get("redis_mode") == "cluster":
+        return [f"The Redis of the queue connection {alias!r} is not reachable: {_one_line(error)}"]
+    version = str(server.get("redis_version", ""))  # of Valkey the Redis that it can stand in for
+    if "cluster" in {server.get("redis_mode"), server.get("server_mode")}:  # the second is Valkey's word
         return [
             f"The Redis of the queue connection {alias!r} is a Redis Cluster, for which django-redis has no client; "
             "use a single server, or Sentinel."
         ]
     if _numbers(version) < OLDEST:
         return [f"The Redis of the queue connection {alias!r} is version {version}; use 6.2 or newer, or Valkey."]
-    if info.get("role") == "slave":
+    if replication.get("role") == "slave":
         return [f"The Redis of the queue connection {alias!r} is a replica, which takes no jobs; name its master."]
     return []
 
@@ -45,18 +47,21 @@ def prefix_missing(alias: str) -> str:
 
 
 def risks(client: Redis, alias: str, options: RedisOptions) -> list[tuple[str, str]]:
-    """How jobs may be lost as the server is set up, as far as it says, and the cure of each; asks the server."""
+    """How jobs may be lost as the server is set up, as far as it says, and the cure of each; asks the server.
+
+    By INFO, which the documented rights include: CONFIG is kept from users with few rights, and by services.
+    """
     found = []
     where = f"The Redis of the queue connection {alias!r}"
-    policy = _configured(client, "maxmemory-policy")
-    if policy not in {None, "noeviction"}:
+    policy = _told(client, "memory").get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
         found.append(
             (
                 f"{where} has maxmemory-policy {policy!r}: short of memory it deletes waiting jobs without a word.",
                 "Set maxmemory-policy to noeviction, on a server of the queue's own.",
             )
         )
-    if _configured(client, "appendonly") == "no":
+    if _told(client, "persistence").get("aof_enabled") == 0:
         found.append(
             (
                 f"{where} keeps no append-only file: when it ends, jobs are lost since its last snapshot, or all.",
@@ -81,13 +86,8 @@ def risks(client: Redis, alias: str, options: RedisOptions) -> list[tuple[str, s
     return found
 
 
-def _configured(client: Redis, name: str) -> str | None:
-    """None where the server, or a service around it, does not tell."""
-    try:
-        found = cast(Mapping[str, str], client.config_get(name))
-    except ResponseError:
-        return None
-    return found.get(name)
+def _told(client: Redis, section: str) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], client.info(section))
 
 
 def _clears(name: str, queue_cache: str) -> bool:
@@ -98,3 +98,7 @@ def _clears(name: str, queue_cache: str) -> bool:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _one_line(error: RedisError) -> str:
+    return " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""``queue_prune``: delete what is older than the setting PRUNE, or a flag, says."""
+"""``queue_prune``: delete what is older than the setting PRUNE, or a flag, says; roll up counts of old minutes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ MEANINGS = {
 class Command(BaseCommand):
     help = (
         "Delete what is older than JOBQUEUE['PRUNE'] says, and expired results, in small transactions. A flag says "
-        "something else for its kind; with any flag, only what flags name is deleted. Workers delete by themselves too."
+        "something else for its kind; with any flag, only what flags name is deleted. After the counts of what was "
+        "done, those of minutes that are a day old are rolled up to hours. Workers do all of this by themselves too."
     )
     requires_system_checks = []
 
@@ -49,8 +50,8 @@ class Command(BaseCommand):
             if options["dry_run"] and uncounted:
                 raise InvalidOption(f"--dry-run cannot count {uncounted[0].lower()}; leave one of the two flags out.")
         check_store(None)
-        with_results = not ages
-        if not ages:
+        is_everything = not ages
+        if is_everything:
             ages = {what: limit for what, limit in get_settings().prune.items() if limit is not None}
         with plain_errors():
             if options["dry_run"]:
@@ -58,8 +59,10 @@ class Command(BaseCommand):
                 for what, number in pruning.count_old(counted_ages).items():
                     _show(console, what, number, "would be deleted")
                 return
-            for what, limit in [*ages.items(), *([(pruning.RESULTS, None)] if with_results else [])]:
+            for what, limit in [*ages.items(), *([(pruning.RESULTS, None)] if is_everything else [])]:
                 _show(console, what, sum(pruning.prune(what, limit, chunk=chunk)), "deleted")
+            if is_everything or "STATS" in ages:
+                _show(console, "MINUTES", sum(pruning.roll_up(chunk=chunk)), "rolled up")
 
 
 def _show(console: Console, what: str, number: int, did: str) -> None:

@@ -32,7 +32,7 @@ COLUMNS = ("queue", "connection", "ready", "oldest", "scheduled", "reserved", "f
 WORKER_COLUMNS = ("name", "pid", "state", "queues", "workers", "processed", "released", "failed", "lost")
 DONE_COLUMNS = (
     *("queue", "name", "connection", "processed", "released", "failed", "lost"),
-    *("elapsed_mean", "elapsed_max", "waited_mean", "waited_max"),
+    *("elapsed_mean", "elapsed_max", "waited_mean", "waited_max", "since"),
 )
 MEGABYTE = 1024 * 1024
 # For programs these follow.
@@ -122,6 +122,7 @@ def show_done(console: Console, found: list[Counted]) -> None:
     elif found:
         titles = [title.upper() for title in (*DONE_COLUMNS[:7], "ran", "longest", "waited", "longest")]
         console.table(titles, [_done_row(one) for one in found])
+        console.say(f"Since {min(one.since for one in found):%Y-%m-%d %H:%M} UTC.")
     else:
         console.write("Nothing was done.")
 
@@ -129,7 +130,8 @@ def show_done(console: Console, found: list[Counted]) -> None:
 def _done_facts(one: Counted) -> dict[str, Any]:
     count = one.count
     outcomes = (count.processed, count.released, count.failed, count.lost)
-    return dict(zip(DONE_COLUMNS, (one.queue, one.name, one.connection, *outcomes, *_times(one)), strict=True))
+    facts = (one.queue, one.name, one.connection, *outcomes, *_times(one), iso(one.since))
+    return dict(zip(DONE_COLUMNS, facts, strict=True))
 
 
 def _times(one: Counted) -> list[float]:

@@ -9,7 +9,7 @@ from ..jobs import noop, noop_atomic, noop_each, noop_kept, one_millisecond
 from .figures import Figure
 from .session import LEAST_SECONDS, Drained, Session, drained
 from .stores import Unsupported
-from .workers import Workers, resident_bytes
+from .workers import Workers, own_bytes
 
 SLEEPERS = 4
 MEBIBYTE = 1024 * 1024
@@ -135,7 +135,7 @@ def memory(session: Session, jobs: int) -> Iterator[Figure]:
 
         def look(workers: Workers) -> None:
             if not warm and tally.started() >= jobs * WARM_SHARE:
-                warm.extend(filter(None, [resident_bytes(workers.process_ids[0])]))
+                warm.extend(filter(None, [own_bytes(workers.process_ids[0])]))
 
         session.fill(noop, jobs)
         report = session.drain(noop.definition.queue, tally, tick=look).reports[0]

@@ -13,6 +13,7 @@ from django_jobqueue.drivers.redis import RedisDriver
 from django_jobqueue.drivers.redis.form import Keys, read_body, read_form
 
 from .. import servers
+from ..redis_connection import server_version
 from .cases import Content, Waiting
 from .stores import ALL_AT_ONCE, OwnDatabase, Unsupported, key_of
 from .watching import Watching
@@ -90,8 +91,7 @@ class RedisQueue(OwnDatabase):
         return Content(waiting=waiting, dead_letters=rows.dead_letters, effects=rows.effects)
 
     def version(self) -> str:
-        info = cast(dict[str, Any], self._client.info("server"))
-        return f"Redis {info['redis_version']}, dead letters in {self.rows.version()}"
+        return f"{server_version(self._client)}, dead letters in {self.rows.version()}"
 
     def cut(self, random: Random) -> int:
         """Of ordinary and subscribed connections, but not our own."""

@@ -19,6 +19,7 @@ from django_jobqueue.jobs.records import Complete, NewJob, ReserveLimit
 from django_jobqueue.models import FailedJob
 
 from ...jobs import noop
+from ...redis_connection import server_version
 from .. import rows
 from .base import BATCH, CHUNK, OWN_NAMES, QUEUE, QUEUES, Store, Table
 
@@ -80,9 +81,8 @@ class Redis(Store):
         return self.failed_jobs
 
     def server(self) -> dict[str, str]:
-        info = cast(dict[str, Any], self._client.info("server"))
         found = {name: str(cast(dict[str, Any], self._client.config_get(name)).get(name)) for name in SETTINGS}
-        return {"server": f"Redis {info['redis_version']}", "library": f"redis-py {redis.__version__}", **found}
+        return {"server": server_version(self._client), "library": f"redis-py {redis.__version__}", **found}
 
     def create(self, index: int) -> None:
         self._create([index])

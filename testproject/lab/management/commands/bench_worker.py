@@ -23,7 +23,7 @@ from django_jobqueue.running.pool import Pool
 from django_jobqueue.running.stopping import Stopping, obeying_signals
 
 from ...benchmark import tally
-from ...benchmark.workers import READY_LINE, resident_bytes
+from ...benchmark.workers import READY_LINE, own_bytes
 
 # A worker whose bench was killed ends by itself.
 LONGEST_RUN = 3600
@@ -81,4 +81,4 @@ def _call(job: str, first: str, end: str) -> None:
 
 
 def _memory() -> int:
-    return resident_bytes(os.getpid()) or 0
+    return own_bytes(os.getpid()) or 0
