@@ -23,6 +23,7 @@ from django.utils.timezone import is_naive, make_aware
 from ..conf import Settings, get_settings
 from ..drivers import Driver, connections
 from ..exceptions import InvalidOption
+from ..jobs.chunks import Chunks, job_bytes
 from ..jobs.definition import Definition, check_priority
 from ..jobs.ids import new_job_id
 from ..jobs.names import check_queue
@@ -32,10 +33,6 @@ from ..jobs.times import seconds
 from ..signals import job_dispatched
 from .after_commit import push_after_commit
 from .lost import WaitingBatch
-
-# A chunk is one statement: bounded in rows by the parameters that SQLite takes, in bytes by MySQL's packet.
-CHUNK_ROWS = 500
-CHUNK_BYTES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,21 +164,17 @@ class _Buffer:
         self._awaited = commit_awaited(driver) if after_commit else None
         self.streams = driver.supports_transactions and self._awaited is None
         self._full: list[list[NewJob]] = []
-        self._chunk: list[NewJob] = []
-        self._bytes = 0
+        self._chunks: Chunks[NewJob] = Chunks(job_bytes)
 
     def add(self, job: NewJob) -> None:
-        self._chunk.append(job)
-        self._bytes += len(job.payload) + len(job.metadata) + len(job.flow or "")
-        if len(self._chunk) >= CHUNK_ROWS or self._bytes >= CHUNK_BYTES:
-            self._full.append(self._chunk)
-            self._chunk, self._bytes = [], 0
+        if full := self._chunks.add(job):
+            self._full.append(full)
             if self.streams:
                 self._store()
 
     def finish(self) -> None:
-        if self._chunk:
-            self._full.append(self._chunk)
+        if rest := self._chunks.rest():
+            self._full.append(rest)
         self._store()
 
     def _store(self) -> None:

@@ -6,7 +6,7 @@ Order is queue, rank, ready_at, id, and one index serves it. Every transaction b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -26,6 +26,7 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import Count, F, Min, QuerySet
 
 from ..exceptions import InvalidConnection
+from ..jobs.chunks import cut, job_bytes
 from ..jobs.flows import batch_of, caught
 from ..jobs.records import (
     READY,
@@ -164,16 +165,28 @@ class DatabaseDriver(DeadLetterDriver):
     # Dispatch
 
     def push(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> set[UUID]:
-        if not jobs:
+        chunks = list(cut(jobs, job_bytes))
+
+        def store() -> set[UUID]:
+            if len(chunks) == 1:
+                return self._insert_chunk(chunks[0], now)
+            with own_transaction(self._database):
+                return self._insert(jobs, now)
+
+        if not chunks:
             return set()
-        stored = repeating(self._database, lambda: self._insert(jobs, now))
+        stored = repeating(self._database, store)
         self._tell({job.queue for job in jobs if is_ready_at_once(job)})
         return stored
 
-    def _insert(self, jobs: Sequence[NewJob], now: datetime | None) -> set[UUID]:
+    def _insert(self, jobs: Iterable[NewJob], now: datetime | None) -> set[UUID]:
+        """In the caller's transaction, since it may take several statements."""
+        return set().union(*(self._insert_chunk(chunk, now) for chunk in cut(jobs, job_bytes)))
+
+    def _insert_chunk(self, jobs: Sequence[NewJob], now: datetime | None) -> set[UUID]:
         """One statement, or on MySQL a second one without the ids that were there already."""
         vendor = connections[self._database].vendor
-        if vendor == "postgresql" and self.uses_vendor_forms and len(jobs) > 1:
+        if self._has_statements_of_postgresql and len(jobs) > 1:
             moment = None if now is None else to_microseconds(now)
             with connections[self._database].cursor() as cursor:
                 cursor.execute(*postgresql.insert_statement(jobs, moment))
@@ -202,7 +215,7 @@ class DatabaseDriver(DeadLetterDriver):
             others = [job for job_id, job in wanted.items() if job_id not in known]
             if len(others) == len(jobs):
                 raise
-            return self._insert(others, now) if others else set()
+            return self._insert_chunk(others, now) if others else set()
         return {job.id for job in jobs}
 
     # A worker's turn
@@ -304,8 +317,7 @@ class DatabaseDriver(DeadLetterDriver):
         """A statement of its own cannot set the isolation level, nor give its locks back in a caller's transaction."""
         connection = connections[self._database]
         return (
-            self.uses_vendor_forms
-            and connection.vendor == "postgresql"
+            self._has_statements_of_postgresql
             and not connection.in_atomic_block
             and len(limit.averages) <= postgresql.MOST_NAMES
             and not opening_statements(connection)
@@ -426,22 +438,15 @@ class DatabaseDriver(DeadLetterDriver):
                 return self._delete_members(ids, token) if has_members else self._delete_owned(ids, token)
             completed = [item for item in settlements if isinstance(item, Complete)]
             others = [item for item in settlements if not isinstance(item, Complete)]
+            is_all = not others and not any(item.then or item.batch for item in completed)
+            if in_one_statement and is_all and not opening_statements(connections[self._database]):
+                return {item.reservation.id for item in self._complete_in_one_statement(completed, now)}
             with own_transaction(self._database):
-                owned: set[UUID] = set()
-                deleted: set[tuple[UUID, UUID]] = set()
-                # Before the rows go; of those that turn out to be ours nobody else writes it meanwhile.
-                histories = self._histories([item.reservation.id for item in completed if item.result is not None])
-                for token, ids in _by_token([item.reservation for item in completed]):
-                    found = self._delete_owned(ids, token)
-                    owned |= found
-                    deleted |= {(job_id, token) for job_id in found}
-                # By token too: a stale reservation may come with the valid one of the same job.
-                ended = [item for item in completed if _key(item.reservation) in deleted]
+                complete = self._complete_in_one_statement if in_one_statement else self._complete
+                ended = complete(completed, now)
+                owned = {item.reservation.id for item in ended}
                 follow = [job for item in ended for job in item.then]
                 self._leave_batches([item for item in ended if item.batch is not None])
-                results = [(item.reservation, item.result) for item in ended if item.result is not None]
-                if results:
-                    self.results.add([(held, result, histories[held.id]) for held, result in results], now)
                 for item in others:
                     if self._settle_unfinished(item, now):
                         owned.add(item.reservation.id)
@@ -451,6 +456,8 @@ class DatabaseDriver(DeadLetterDriver):
                 return owned
 
         alone = self._one_delete(settlements)
+        keeps = any(isinstance(item, Complete) and item.result is not None for item in settlements)
+        in_one_statement = keeps and self._has_statements_of_postgresql
         owned = repeating(self._database, end)
         self._tell(ready_queues(item for item in settlements if item.reservation.id in owned))
         return owned
@@ -473,6 +480,27 @@ class DatabaseDriver(DeadLetterDriver):
             owned = self._delete_owned(ids, token)
             self.batches.leave(owned)
             return owned
+
+    def _complete(self, completed: Sequence[Complete], now: datetime | None) -> list[Complete]:
+        """Delete jobs, and keep their results; return those that were still ours."""
+        # Before the rows go; of those that turn out to be ours nobody else writes it meanwhile.
+        histories = self._histories([item.reservation.id for item in completed if item.result is not None])
+        deleted: set[tuple[UUID, UUID]] = set()
+        for token, ids in _by_token([item.reservation for item in completed]):
+            deleted |= {(job_id, token) for job_id in self._delete_owned(ids, token)}
+        # By token too: a stale reservation may come with the valid one of the same job.
+        ended = [item for item in completed if _key(item.reservation) in deleted]
+        results = [(item.reservation, item.result) for item in ended if item.result is not None]
+        if results:
+            self.results.add([(held, result, histories[held.id]) for held, result in results], now)
+        return ended
+
+    def _complete_in_one_statement(self, completed: Sequence[Complete], now: datetime | None) -> list[Complete]:
+        moment = None if now is None else to_microseconds(now)
+        with connections[self._database].cursor() as cursor:
+            cursor.execute(*postgresql.complete_statement(completed, self.alias, moment))
+            deleted = set(cursor.fetchall())
+        return [item for item in completed if _key(item.reservation) in deleted]
 
     def _histories(self, ids: list[UUID]) -> dict[UUID, str]:
         """The stored errors of jobs, as text."""
@@ -839,6 +867,10 @@ class DatabaseDriver(DeadLetterDriver):
             self._hints.tell(queues, notifies=notifies)
 
     # Details
+
+    @property
+    def _has_statements_of_postgresql(self) -> bool:
+        return self.uses_vendor_forms and connections[self._database].vendor == "postgresql"
 
     @property
     def _skips_locked(self) -> bool:

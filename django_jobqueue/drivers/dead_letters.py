@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from django.db import connections
 from django.db.models import CharField, Count, Func, Max, QuerySet, TextField, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast
 
+from ..jobs.chunks import cut
 from ..jobs.errors import FINGERPRINT_VERSION, fingerprint
 from ..jobs.flows import uncaught
 from ..jobs.records import FAILED, READY, AttemptHistory, AttemptRecord, FailedSummary, JobRecord
-from ..jobs.times import microseconds
+from ..jobs.times import microseconds, to_microseconds
 from ..models import BatchMember, FailedJob, Job
 from ..models.batch import PENDING
-from ..models.fields import store_clock
+from ..models.fields import store_clock, store_now_sql
 from .base import Driver
+from .inserts import copy_rows
 from .transactions import own_transaction, repeating
-
-# Characters of one INSERT, of which MySQL takes 16 MB: quotes are doubled there, and letters may be several bytes.
-STATEMENT_SIZE = 2_000_000
 
 
 class DeadLetters:
@@ -68,8 +67,8 @@ class DeadLetters:
         letters = FailedJob.objects.using(self.database)
         # A dispatch that was repeated after an unclear commit may have brought a dead job back: its last end counts.
         letters.filter(job_id__in=[row.job_id for row in rows]).delete()
-        for part in _statements(rows):
-            letters.bulk_create(part)
+        for chunk in cut(rows, letter_bytes):
+            letters.bulk_create(chunk)
 
     def get(self, job_id: UUID) -> JobRecord | None:
         row = self._rows.filter(job_id=job_id).first()
@@ -154,41 +153,46 @@ class DeadLetters:
     def retry(self, retry_for: Mapping[int, float | None], now: datetime | None) -> dict[int, str]:
         """Move rows back in one transaction; return the queue of each number that was there.
 
-        The row lock makes two people who retry at once into one.
+        The row lock makes two people who retry at once into one. The database copies what it has already: each row may
+        have a megabyte of arguments, and the tracebacks of many attempts.
         """
         with own_transaction(self.database):
-            rows = list(self._rows.filter(id__in=retry_for).order_by("id").select_for_update())
-            jobs = Job.objects.using(self.database)
-            queued = set(jobs.filter(id__in=[row.job_id for row in rows]).values_list("id", flat=True))
-            back = [self._job(row, retry_for[row.pk], now) for row in rows if row.job_id not in queued]
-            jobs.bulk_create(back)
-            members = [job.id for job in back if job.flow is not None]
-            if members:
-                BatchMember.objects.using(self.database).filter(job_id__in=members).update(state=PENDING)
-            self._rows.filter(id__in=[row.pk for row in rows]).delete()
-        return {row.pk: row.queue for row in rows}
+            locked = self._rows.filter(id__in=retry_for).order_by("id").select_for_update()
+            rows = list(locked.values_list("id", "job_id", "queue"))
+            job_ids = [job_id for _number, job_id, _queue in rows]
+            queued = set(Job.objects.using(self.database).filter(id__in=job_ids).values_list("id", flat=True))
+            back = {number: job_id for number, job_id, _queue in rows if job_id not in queued}
+            groups: dict[float | None, list[int]] = {}
+            for number in back:
+                groups.setdefault(retry_for[number], []).append(number)
+            for seconds, some in groups.items():
+                self._copy_back(some, seconds, now)
+            BatchMember.objects.using(self.database).filter(job_id__in=back.values()).update(state=PENDING)
+            self._rows.filter(id__in=[number for number, *_ in rows]).delete()
+        return {number: queue for number, _job_id, queue in rows}
 
-    def _job(self, row: FailedJob, retry_for: float | None, now: datetime | None) -> Job:
-        moment: Any = store_clock(now)
-        return Job(
-            id=row.job_id,
-            queue=row.queue,
-            name=row.name,
-            payload=row.payload,
-            format=row.format,
-            rank=row.rank,
-            state=READY,
-            ready_at=moment,
-            available_at=moment,
-            created_at=row.created_at,
-            max_attempts=row.max_attempts,
-            retries=row.retries + 1,
-            retry_until=None if retry_for is None else store_clock(now, microseconds(retry_for)),
-            errors=row.errors,
-            metadata=row.metadata,
-            masked=row.masked,
-            flow=row.flow,
-        )
+    def _copy_back(self, numbers: Sequence[int], retry_for: float | None, now: datetime | None) -> None:
+        """Make jobs of dead letters, ready now, with no attempt used."""
+        vendor = connections[self.database].vendor
+        clock = store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
+        given = {
+            "retry_until": f"{clock} + %s",
+            "id": "job_id",
+            "state": f"'{READY}'",
+            "ready_at": clock,
+            "available_at": clock,
+            "attempts": "0",
+            "exceptions": "0",
+            "crashes": "0",
+            "retries": "retries + 1",
+            "token": "NULL",
+            "worker": "''",
+            "alone": "FALSE",
+            "reserved_at": "NULL",
+            "reserved_until": "NULL",
+        }
+        params = [None if retry_for is None else microseconds(retry_for)]
+        copy_rows(self.database, FailedJob, Job, given, params, numbers)
 
     def forget(self, numbers: Collection[int]) -> set[int]:
         with own_transaction(self.database):
@@ -237,19 +241,8 @@ class DeadLetterDriver(Driver):
         return repeating(self.dead_letters.database, lambda: self.dead_letters.forget(wanted))
 
 
-def _statements(rows: Sequence[FailedJob]) -> Iterator[list[FailedJob]]:
-    """The rows in order, as many at a time as one statement takes."""
-    part: list[FailedJob] = []
-    total = 0
-    for row in rows:
-        size = len(row.payload) + len(row.metadata) + len(row.errors) + len(row.flow or "")
-        if part and total + size > STATEMENT_SIZE:
-            yield part
-            part, total = [], 0
-        part.append(row)
-        total += size
-    if part:
-        yield part
+def letter_bytes(row: FailedJob) -> int:
+    return len(row.payload) + len(row.metadata) + len(row.masked) + len(row.flow or "") + len(row.errors)
 
 
 def _id_text() -> Combinable:

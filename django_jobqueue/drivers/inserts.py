@@ -1,10 +1,16 @@
-"""The INSERT of new jobs: due times are added up by the store, so that no host's clock matters."""
+"""The INSERT of new jobs, and of rows that the database copies from another table.
+
+Due times are added up by the store, so that no host's clock matters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+
+from django.db import connections
+from django.db.models import Model
 
 from ..jobs.records import READY, SCHEDULED, NewJob
 from ..jobs.times import microseconds, to_microseconds
@@ -44,6 +50,31 @@ def insert_statement(jobs: Sequence[NewJob], vendor: str, now: datetime | None) 
     columns = _COLUMNS if vendor == "mysql" else _COLUMNS.replace("`", "")
     columns += ", flow" if has_flows else ""
     return f"INSERT INTO django_jobqueue_job ({columns}) VALUES {', '.join(rows)}", params  # noqa: S608
+
+
+def copy_rows(
+    database: str,
+    source: type[Model],
+    target: type[Model],
+    given: Mapping[str, str],
+    params: Sequence[Any],
+    keys: Sequence[Any],
+) -> None:
+    """Insert rows made of those of ``source`` with these primary keys, in the caller's transaction.
+
+    ``given`` is the SQL of columns of ``target``, in the order of ``params``; all others are those of the same name.
+    """
+    connection = connections[database]
+    quoted = connection.ops.quote_name
+    columns = [*given, *(field.attname for field in target._meta.fields if field.attname not in given)]
+    values = [given.get(column, quoted(column)) for column in columns]
+    places = ", ".join(["%s"] * len(keys))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {target._meta.db_table} ({', '.join(map(quoted, columns))}) "  # noqa: S608
+            f"SELECT {', '.join(values)} FROM {source._meta.db_table} WHERE id IN ({places})",
+            [*params, *keys],
+        )
 
 
 def _times(job: NewJob, clock: str) -> tuple[str, list[int | None]]:

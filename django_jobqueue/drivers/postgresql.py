@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from ..jobs.records import READY, RESERVED, SCHEDULED, NewJob, Position, ReserveLimit
+from ..jobs.records import PROCESSED, READY, RESERVED, SCHEDULED, Complete, NewJob, Position, ReserveLimit
 from ..jobs.times import microseconds, to_microseconds
+from ..models import Result
 from ..models.fields import store_now_sql
 
 MOST_NAMES = 1000
@@ -172,6 +173,56 @@ def delete_members_statement(ids: Sequence[UUID], token: UUID) -> tuple[str, dic
 def uuid_array(values: Sequence[UUID]) -> str:
     """An array of ids as PostgreSQL reads it; see ``_array``."""
     return f"{{{','.join([value.hex for value in values])}}}"
+
+
+# Of a result: what its job's row does not have, besides what was returned. A job may have been stored again after an
+# unclear commit, and have a result: its last end counts.
+_MADE = ("job_id", "connection", "state", "expires_at")
+_COPIED = [field.attname for field in Result._meta.fields if field.attname not in _MADE]
+
+_COMPLETE = """
+WITH ended AS (
+  DELETE FROM django_jobqueue_job job
+  USING unnest(
+    %(ids)s::uuid[], %(tokens)s::uuid[], %(values)s::text[], %(reasons)s::text[],
+    %(started)s::bigint[], %(finished)s::bigint[], %(keep_for)s::bigint[]
+  ) AS completed (job_id, job_token, value, error, started_at, finished_at, keep_for)
+  WHERE job.id = ANY (%(ids)s::uuid[]) AND job.id = job_id AND job.token = job_token
+  RETURNING job.*, value, error, started_at, finished_at, keep_for
+), kept AS (
+  INSERT INTO django_jobqueue_result ({columns})
+  SELECT id, %(connection)s, '{state}', {now} + keep_for, {copied}
+  FROM ended WHERE keep_for IS NOT NULL
+  ON CONFLICT (job_id) DO UPDATE SET {replaced}
+)
+SELECT id, token FROM ended
+"""
+
+
+def complete_statement(completed: Sequence[Complete], connection: str, now: int | None) -> tuple[str, dict[str, Any]]:
+    """Delete jobs that are still ours, and keep the results of those that have one; ``now`` is in microseconds.
+
+    Each row has the id and the token of one that was ours.
+    """
+    results = [item.result for item in completed]
+    params = {
+        "ids": _array("uuid", [item.reservation.id for item in completed]),
+        "tokens": _array("uuid", [item.reservation.token for item in completed]),
+        "values": _array("text", [result and result.value for result in results]),
+        "reasons": _array("text", [result and result.error for result in results]),
+        "started": _array("bigint", [result and to_microseconds(result.started_at) for result in results]),
+        "finished": _array("bigint", [result and to_microseconds(result.finished_at) for result in results]),
+        "keep_for": _array("bigint", [result and microseconds(result.keep_for) for result in results]),
+        "connection": connection,
+    }
+    sql = _COMPLETE.format(
+        columns=", ".join([*_MADE, *_COPIED]),
+        copied=", ".join(_COPIED),
+        replaced=", ".join(f"{column} = EXCLUDED.{column}" for column in (*_MADE[1:], *_COPIED)),
+        state=PROCESSED,
+        now=store_now_sql("postgresql") if now is None else str(now),
+    )
+    return sql, params
 
 
 def _literal(name: str, value: Any) -> str:

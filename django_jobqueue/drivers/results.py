@@ -9,15 +9,15 @@ from uuid import UUID
 
 from django.db import connections
 from django.db.models import QuerySet
+from django.db.models.constants import OnConflict
 
-from ..jobs.records import CANCELLED, AttemptHistory, NewResult, Reservation, ResultRecord
+from ..jobs.chunks import cut
+from ..jobs.records import CANCELLED, PROCESSED, AttemptHistory, NewResult, Reservation, ResultRecord
 from ..jobs.times import microseconds, to_microseconds
-from ..models import Result
+from ..models import Job, Result
 from ..models.fields import store_clock, store_now_sql, uuid_parameter
+from .inserts import copy_rows
 from .pruning import delete_first
-
-# Of a result that is there already: a job may have been stored again after an unclear commit. Its last end counts.
-_CHANGING = [field.name for field in Result._meta.fields if not field.primary_key]
 
 
 class Results:
@@ -33,14 +33,22 @@ class Results:
 
     def add(self, ended: Sequence[tuple[Reservation, NewResult, str]], now: datetime | None) -> None:
         """Keep what jobs returned, each with the stored history of its errors; in the caller's transaction."""
-        rows = [self._row(*item, now) for item in ended]
-        targets = connections[self.database].features.supports_update_conflicts_with_target
-        Result.objects.using(self.database).bulk_create(
-            rows,
-            update_conflicts=True,
-            update_fields=_CHANGING,
-            unique_fields=["job_id"] if targets else None,
-        )
+        connection = connections[self.database]
+        vendor, quoted = connection.vendor, connection.ops.quote_name
+        clock = store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
+        rows = [self._row(*item, vendor) for item in ended]
+        columns = list(rows[0])
+        places = ", ".join(f"{clock} + %s" if column == "expires_at" else "%s" for column in columns)
+        # A job may have been stored again after an unclear commit: its last end counts.
+        others = [column for column in columns if column != "job_id"]
+        replacing = connection.ops.on_conflict_suffix_sql([], OnConflict.UPDATE, others, ["job_id"])
+        with connection.cursor() as cursor:
+            for chunk in cut(rows, _size):
+                cursor.execute(
+                    f"INSERT INTO django_jobqueue_result ({', '.join(map(quoted, columns))}) "  # noqa: S608
+                    f"VALUES {', '.join([f'({places})'] * len(chunk))} {replacing}",
+                    [value for row in chunk for value in row.values()],
+                )
 
     def add_cancelled(self, job_ids: Sequence[UUID], keep_for: float, now: datetime | None) -> None:
         """Keep for so many seconds that jobs are cancelled, whose rows are still there; in the caller's transaction.
@@ -52,8 +60,7 @@ class Results:
         before = list(results.filter(job_id__in=job_ids).values_list("job_id", flat=True))
         if before:
             results.filter(job_id__in=before).delete()
-        connection = connections[self.database]
-        vendor, quoted = connection.vendor, connection.ops.quote_name
+        vendor = connections[self.database].vendor
         clock = store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
         given = {
             "job_id": "id",
@@ -66,39 +73,33 @@ class Results:
             "finished_at": clock,
             "expires_at": f"{clock} + %s",
         }
-        columns = [field.attname for field in Result._meta.fields]
-        values = [given.get(column, quoted(column)) for column in columns]
-        places = ", ".join(["%s"] * len(job_ids))
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"INSERT INTO django_jobqueue_result ({', '.join(map(quoted, columns))}) "  # noqa: S608
-                f"SELECT {', '.join(values)} FROM django_jobqueue_job WHERE id IN ({places})",
-                [self.connection, microseconds(keep_for), *(uuid_parameter(job_id, vendor) for job_id in job_ids)],
-            )
+        params = [self.connection, microseconds(keep_for)]
+        copy_rows(self.database, Job, Result, given, params, [uuid_parameter(job_id, vendor) for job_id in job_ids])
 
-    def _row(self, held: Reservation, result: NewResult, errors: str, now: datetime | None) -> Result:
-        expires_at: Any = store_clock(now, microseconds(result.keep_for))
-        return Result(
-            job_id=held.id,
-            connection=self.connection,
-            queue=held.queue,
-            name=held.name,
-            value=result.value,
-            error=result.error,
-            attempts=held.attempt,
-            max_attempts=held.max_attempts,
-            created_at=held.created_at,  # type: ignore[misc]
-            started_at=result.started_at,
-            finished_at=result.finished_at,
-            expires_at=expires_at,
-            errors=errors,
-            metadata=held.metadata,
-            worker=held.worker,
-            payload=held.payload,
-            format=held.format,
-            rank=held.rank,
-            masked=held.masked,
-        )
+    def _row(self, held: Reservation, result: NewResult, errors: str, vendor: str) -> dict[str, Any]:
+        """The parameters of a row; of ``expires_at`` how long it is from now."""
+        return {
+            "job_id": uuid_parameter(held.id, vendor),
+            "connection": self.connection,
+            "queue": held.queue,
+            "name": held.name,
+            "state": PROCESSED,
+            "value": result.value,
+            "error": result.error,
+            "attempts": held.attempt,
+            "max_attempts": held.max_attempts,
+            "created_at": to_microseconds(held.created_at),
+            "started_at": to_microseconds(result.started_at),
+            "finished_at": to_microseconds(result.finished_at),
+            "expires_at": microseconds(result.keep_for),
+            "errors": errors,
+            "metadata": held.metadata,
+            "worker": held.worker,
+            "payload": held.payload,
+            "format": held.format,
+            "rank": held.rank,
+            "masked": held.masked,
+        }
 
     def get(self, job_id: UUID, now: datetime | None) -> ResultRecord | None:
         row = self._rows.filter(job_id=job_id, expires_at__gt=store_clock(now)).first()
@@ -130,3 +131,7 @@ class Results:
         """Delete at most ``limit`` expired rows, of whatever connection; rows that another pruner holds are skipped."""
         expired = Result.objects.using(self.database).filter(expires_at__lte=store_clock(now))
         return delete_first(expired.order_by("expires_at"), limit)
+
+
+def _size(row: dict[str, Any]) -> int:
+    return sum(len(value) for value in row.values() if isinstance(value, str))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..dispatching.discovery import load_handlers
 from ..drivers import Driver, connections
 from ..exceptions import InvalidConnection
+from ..jobs.chunks import cut, job_bytes
 from ..jobs.flows import moved
 from ..jobs.records import SCHEDULED, JobRecord, NewJob, QueueSize
 from ..jobs.registry import registry
@@ -62,13 +63,14 @@ def _move_page(page: list[JobRecord], old: Driver, new: Driver) -> int:
                 f"The job {record.id} is a member of the batch {record.batch}, which lives on the connection "
                 f"{old.alias!r}; let the workers there end it, or cancel the batch, before the queue is moved."
             )
-    stored = new.push([_as_new(record, old.alias, new.alias) for record in page]) if page else set()
     count = 0
-    for record in page:
-        if old.cancel(record.id) is not None:
-            count += 1
-        elif record.id in stored:
-            new.cancel(record.id)  # a worker was faster, and runs it
+    for chunk in cut([_as_new(record, old.alias, new.alias) for record in page], job_bytes):
+        stored = new.push(chunk)
+        for job in chunk:
+            if old.cancel(job.id) is not None:
+                count += 1
+            elif job.id in stored:
+                new.cancel(job.id)  # a worker was faster, and runs it
     return count
 
 

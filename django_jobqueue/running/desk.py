@@ -18,6 +18,7 @@ from django.dispatch import Signal
 from ..dispatching.batches import close
 from ..dispatching.dispatch import announce
 from ..drivers import Driver, connections
+from ..jobs.chunks import cut, settlement_bytes
 from ..jobs.records import Complete, Fail, Release, Reservation
 from ..signals import job_failed, job_lost, job_processed, job_released
 from .attempt import Ended
@@ -50,12 +51,12 @@ class Desk:
             self.flush(ended.attempt.job.connection)
 
     def flush(self, connection: str) -> None:
-        """Settle in one transaction what waits for a store, and for no other. Raises the store's outages."""
+        """Settle together what waits for a store, and for no other. Raises the store's outages."""
         if not self._pending:
             return
         with self._lock:
-            batch = [ended for ended in self._pending if ended.attempt.job.connection == connection]
-            if batch:
+            waiting = [ended for ended in self._pending if ended.attempt.job.connection == connection]
+            for batch in cut(waiting, _size):
                 owned = self._settle(connections[connection], batch)
                 settled = {id(ended) for ended in batch}
                 self._pending = [ended for ended in self._pending if id(ended) not in settled]
@@ -124,6 +125,10 @@ class Desk:
         with suppress(*driver.outages):
             for batch_id in batches:
                 close(driver, batch_id, now=self.now)
+
+
+def _size(ended: Ended) -> int:
+    return settlement_bytes(ended.settlement)
 
 
 def _announce_completed(stats: WorkerStats, ended: Ended) -> None:

@@ -10,9 +10,8 @@ import pytest
 from django.db import connection, transaction
 
 from django_jobqueue import InvalidOption, InvalidPayload, dispatch_many, using
-from django_jobqueue.dispatching import dispatch as dispatching
-from django_jobqueue.dispatching.dispatch import CHUNK_BYTES, CHUNK_ROWS
 from django_jobqueue.drivers import Driver, connections
+from django_jobqueue.jobs.chunks import CHUNK_BYTES, CHUNK_ROWS
 from django_jobqueue.running.worker import Worker
 from tests.helpers.listening import Heard
 
@@ -232,4 +231,4 @@ def test_dispatch_many_is_one_transaction_of_its_own(database: Driver, echo: Any
 def test_a_chunk_fits_the_parameters_of_every_database() -> None:
     """SQLite took 999 in one statement once, and takes 32,766 now; PostgreSQL 65,535."""
     columns = 14
-    assert dispatching.CHUNK_ROWS * columns < 32_766
+    assert CHUNK_ROWS * columns < 32_766

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_jobqueue.jobs.records import Complete, NewResult, Reservation, ResultRecord
+from django_jobqueue.jobs.records import Complete, Fail, NewResult, Release, Reservation, ResultRecord
 from tests.drivers.contract import Clock, Store, attempt, new, superseded
 
 
@@ -122,6 +122,16 @@ def test_what_follows_a_job_is_stored_beside_its_result(store: Store) -> None:
     store.settle(Complete(reservation, (following,), kept(store)))
     assert result_of(store, reservation) is not None
     assert store.get(following).state == "ready"
+
+
+def test_jobs_that_fail_or_run_again_are_settled_beside_a_result(store: Store) -> None:
+    for name in ("a", "b", "c"):
+        store.dispatch(name)
+    first, second, third = store.take()
+    ended = Complete(first, (), kept(store)), Release(second, 0, attempt()), Fail(third, attempt())
+    assert store.settle(*ended) == {first.id, second.id, third.id}
+    assert [store.get(held).state for held in (second, third)] == ["ready", "failed"]
+    assert [result_of(store, held) is not None for held in (first, second, third)] == [True, False, False]
 
 
 def test_the_last_end_of_an_id_that_was_stored_again_is_kept(store: Store) -> None:

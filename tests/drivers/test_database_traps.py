@@ -15,8 +15,8 @@ from django.db import connection, connections, transaction
 from django_jobqueue import InvalidOption, dispatch_many, get_job
 from django_jobqueue.drivers import connections as queue_connections
 from django_jobqueue.drivers.database import DatabaseDriver
-from django_jobqueue.jobs.records import Fail, Release, Reservation, ReserveLimit
-from django_jobqueue.models import FailedJob, Job
+from django_jobqueue.jobs.records import Complete, Fail, NewResult, Release, Reservation, ReserveLimit
+from django_jobqueue.models import FailedJob, Job, Result
 from django_jobqueue.operations import failed_jobs
 from django_jobqueue.running.options import WorkerOptions
 from django_jobqueue.running.worker import Worker
@@ -144,6 +144,20 @@ def test_what_is_settled_is_stamped_in_utc(elsewhere: DatabaseDriver) -> None:
     assert abs(Job.objects.using("elsewhere").get().available_at - moment - timedelta(minutes=10)) < NEAR
     assert abs(FailedJob.objects.using("elsewhere").get().failed_at - moment) < NEAR
     assert elsewhere.rescue(max_attempts=3) == []
+
+
+def test_a_result_is_stamped_in_utc(elsewhere: DatabaseDriver) -> None:
+    moment = datetime.now(UTC)
+    elsewhere.push([new(), new()])
+    started_at, finished_at = moment - timedelta(seconds=2), moment - timedelta(seconds=1)
+    result = NewResult(value="1", error="", started_at=started_at, finished_at=finished_at, keep_for=600)
+    held = take(elsewhere)
+    elsewhere.settle([Complete(job, (), result) for job in held])
+    rows = list(Result.objects.using("elsewhere"))
+    assert {row.job_id: row.created_at for row in rows} == {job.id: job.created_at for job in held}
+    for row in rows:
+        assert (row.started_at, row.finished_at) == (started_at, finished_at)
+        assert abs(row.expires_at - moment - timedelta(minutes=10)) < NEAR
 
 
 # Routers and aliases

@@ -26,6 +26,7 @@ from django_jobqueue.drivers.redis import store as redis_store
 from django_jobqueue.drivers.redis.driver import HOLD_SECONDS
 from django_jobqueue.drivers.redis.letters import escaped
 from django_jobqueue.drivers.redis.scripts import SCRIPTS
+from django_jobqueue.jobs.chunks import CHUNK_BYTES
 from django_jobqueue.jobs.flows import Callbacks, Flow, Step, readable
 from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.jobs.records import Complete, Fail, NewBatch, NewResult, Release, Report, ReserveLimit
@@ -48,6 +49,26 @@ def everything_of(driver: RedisDriver) -> dict[bytes, Any]:
     sizes = {b"hash": driver.client.hlen, b"zset": driver.client.zcard}
     keys = [key for key in driver.client.scan_iter(match=tag + b"*") if driver.client.ttl(key) == -1]
     return {key.removeprefix(tag): sizes[driver.client.type(key)](key) for key in keys}
+
+
+# Sizes
+
+
+def test_the_scripts_of_a_retry_are_bounded_in_bytes(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a hundred megabytes would keep all others waiting."""
+    letters = store.bury(*(new(payload="x" * 900_000) for _ in range(6)))
+    sizes: list[int] = []
+    run = driver.store.run
+
+    def record(name: str, queues: Any, arguments: Any, *keys: str) -> Any:
+        sizes.append(sum(len(str(argument)) for argument in arguments))
+        return run(name, queues, arguments, *keys)
+
+    monkeypatch.setattr(driver.store, "run", record)
+    assert len(store.retry(*(letter.number for letter in letters))) == 6
+    assert CHUNK_BYTES // 2 < max(sizes) < CHUNK_BYTES + 10_000
 
 
 # What is left behind

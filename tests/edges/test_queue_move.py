@@ -172,3 +172,24 @@ def test_what_cannot_be_moved_is_refused(
     ran = run("queue_move", *arguments)
     assert ran.code != 0
     assert said in ran.error
+
+
+@pytest.mark.parametrize("source", ["default", "other"])
+def test_more_than_fits_in_one_statement_arrives_bit_by_bit(
+    target: Driver, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a crash leaves fewer jobs in both places; and MariaDB takes 16 MiB at once."""
+    old, new_place = connections[source], connections["default" if source == "other" else "other"]
+    old.push([new(queue="mail", payload="x" * 900_000) for _ in range(20)])
+    pushed: list[int] = []
+    push = new_place.push
+
+    def record(jobs: Any, **given: Any) -> Any:
+        pushed.append(len(jobs))
+        return push(jobs, **given)
+
+    monkeypatch.setattr(new_place, "push", record)
+    assert move(source, new_place.alias).moved == 20
+    assert pushed == [4] * 5
+    assert new_place.sizes()["mail"].ready == 20
+    assert old.queues() == []

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from django_jobqueue.drivers import Driver
+from django_jobqueue.jobs.records import Complete, NewResult, ReserveLimit
+from django_jobqueue.running.attempt import Attempt, Ended
 from django_jobqueue.running.budget import Budget
-from django_jobqueue.running.options import WorkerStats
+from django_jobqueue.running.desk import Desk
+from django_jobqueue.running.options import WorkerOptions, WorkerStats
 from django_jobqueue.running.worker import Worker
-from tests.drivers.contract import Clock
+from tests.drivers.contract import Clock, new
 from tests.helpers.listening import Heard
 from tests.helpers.simulation import Simulation
 
@@ -64,6 +67,20 @@ def test_completed_jobs_of_a_slice_are_settled_together(
     simulation.run(loop())
     assert [len(batch) for batch in settled.batches] == [1, 2, 4, 8]
     assert settled.events[:5] == ["ran", "settled 1", "ran", "ran", "settled 2"]
+
+
+def test_large_results_are_settled_few_at_a_time(driver: Driver, settled: Settled, clock: Clock) -> None:
+    driver.push([new() for _ in range(10)], now=clock.now)
+    held = driver.reserve("default", "w1", ReserveLimit(rows=10, max_attempts=3), retry_after=90, now=clock.now).jobs
+    result = NewResult(value="x" * 900_000, error="", started_at=clock.now, finished_at=clock.now, keep_for=60)
+    desk = Desk(WorkerStats(), lambda: False)
+    for job in held:
+        attempt = Attempt(job, WorkerOptions.from_settings(), None, 0.0, desk)
+        desk.hand_in(Ended(attempt, Complete(job, (), result), 0.0, is_settled=False, settle_at_once=False))
+    desk.flush("default")
+    assert [len(batch) for batch in settled.batches] == [4, 4, 2]
+    assert desk.held() == []
+    assert all(driver.get_result(job.id, now=clock.now) for job in held)
 
 
 def test_settle_each_settles_every_job_by_itself(

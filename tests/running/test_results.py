@@ -207,7 +207,7 @@ def test_an_atomic_job_that_is_rolled_back_leaves_no_result(
 
 
 def test_a_job_that_keeps_nothing_costs_no_statement_more(database: Driver, worker: Worker, register: Register) -> None:
-    from django.db import connection
+    from django.db import connection, reset_queries
 
     @register()
     def plain() -> int:
@@ -219,6 +219,7 @@ def test_a_job_that_keeps_nothing_costs_no_statement_more(database: Driver, work
 
     def statements(work: Any) -> list[str]:
         work.dispatch()
+        reset_queries()  # as a worker does before each job
         with CaptureQueriesContext(connection) as captured:
             worker.work_once()
         return [query["sql"] for query in captured.captured_queries]

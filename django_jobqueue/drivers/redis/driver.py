@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from threading import Lock
 from typing import Any, ClassVar, cast
 from uuid import UUID, uuid4
@@ -22,6 +23,7 @@ from redis.exceptions import DataError as RedisDataError
 from redis.exceptions import RedisError
 
 from ...exceptions import InvalidConnection
+from ...jobs.chunks import cut
 from ...jobs.flows import batch_of, caught
 from ...jobs.records import (
     AttemptRecord,
@@ -428,9 +430,10 @@ class RedisDriver(DeadLetterDriver):
             return None
 
     def _push_back(self, rows: Sequence[Returning], now: datetime | None) -> None:
-        places = Places()
-        arguments = [argument for row in rows for argument in row.arguments(places, self._flow_left(row.job_id))]
-        if arguments:
+        """In several scripts where they are long: what a crash leaves in between is stored once more."""
+        for chunk in cut(rows, attrgetter("size")):
+            places = Places()
+            arguments = [argument for row in chunk for argument in row.arguments(places, self._flow_left(row.job_id))]
             self.store.run("push", places, [stamp(now), self._channel, *arguments])
 
     # Results

@@ -20,7 +20,7 @@ from ...jobs.names import MAX_JOB_NAME, MAX_QUEUE_NAME
 from ...jobs.records import AttemptHistory, AttemptRecord, NewJob
 from ...jobs.times import from_microseconds
 from ...models import FailedJob, Job
-from ..dead_letters import DeadLetters
+from ..dead_letters import DeadLetters, letter_bytes
 from ..transactions import own_transaction, repeating
 from .form import Body, Form, Places, job_arguments, read_id
 
@@ -46,6 +46,10 @@ class Returning:
     def job_id(self) -> UUID:
         job_id: UUID = self._row.job_id
         return job_id
+
+    @property
+    def size(self) -> int:
+        return letter_bytes(self._row)
 
     def arguments(self, places: Places, left: str | None) -> list[str | int]:
         """Of the script that stores it, ready now with no attempt used.
