@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -351,14 +352,14 @@ def test_more_than_a_page_is_refused(operator: Client, across: bool) -> None:
 
 def test_one_row_that_the_database_refuses_stops_no_other(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = dead_letter(), dead_letter()
-    make = DeadLetters._job
+    copy = DeadLetters._copy_back
 
-    def refused(letters: DeadLetters, row: FailedJob, *given: Any) -> Job:
-        if row.pk == first.pk:
+    def refused(letters: DeadLetters, numbers: Sequence[int], *given: Any) -> None:
+        if first.pk in numbers:
             raise IntegrityError("refused")
-        return make(letters, row, *given)
+        copy(letters, numbers, *given)
 
-    monkeypatch.setattr(DeadLetters, "_job", refused)
+    monkeypatch.setattr(DeadLetters, "_copy_back", refused)
     answer = operator.post(LIST, {"action": "retry_selected", "_selected_action": [first.pk, second.pk]}, follow=True)
     assert told(answer) == [
         "Retried 1 failed job.",
