@@ -47,7 +47,7 @@ class _Waiting:
         others.discard(self)
         try:
             self._push()
-        except Exception as error:
+        except BaseException as error:  # a timeout of the job that dispatches, too
             lost = [self, *sorted(others, key=lambda waiting: waiting.number)]
             others.clear()
             _log(lost, printable(message_of(error)))

@@ -1,7 +1,7 @@
 """Being asked to stop, and hearing it in every wait.
 
-A signal handler may interrupt any instruction, also one that holds a lock: asking only sets fields and puts
-to a SimpleQueue, which Python makes safe for that.
+A signal handler may interrupt any instruction, also one that holds a lock: asking only sets fields, puts to a
+SimpleQueue, which Python makes safe for that, and writes a byte to a socket.
 """
 
 from __future__ import annotations

@@ -33,11 +33,15 @@ class Bell:
         self._rung.close()
 
 
+LONGEST = 86_400.0  # of one wait: poll() counts milliseconds in an int
+
+
 def readable(descriptors: Sequence[int], seconds: float | None) -> list[int]:
-    """Wait, at most so long; return those from which something can be read, or that have ended."""
+    """Wait, at most so long and at most a day; return those from which something can be read, or that have ended."""
+    seconds = LONGEST if seconds is None else min(seconds, LONGEST)
     if not hasattr(select, "poll"):  # Windows
         return select.select(descriptors, [], [], seconds)[0]
     watched = select.poll()
     for descriptor in descriptors:
         watched.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in watched.poll(None if seconds is None else seconds * 1000)]
+    return [descriptor for descriptor, _ in watched.poll(seconds * 1000)]

@@ -366,7 +366,7 @@ class Worker:
             self._poll = min(self._poll * 2, self.options.sleep)
 
     def _listen(self) -> None:
-        """From the first wait on, hear of new jobs; a worker that never waits needs no thread for that."""
+        """From the first wait on, hear of new jobs; a worker that never waits needs no news."""
         self._listened = list(self.drivers)
         for driver in self.drivers:
             driver.listen(self._waiter, self._strict)

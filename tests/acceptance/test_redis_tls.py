@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from django_jobqueue.drivers import connections
 from django_jobqueue.drivers.redis import RedisDriver
 from django_jobqueue.drivers.redis import news as redis_news
 from django_jobqueue.jobs.records import Complete, ReserveLimit
+from django_jobqueue.running.stopping import Stopping
 from lab.servers import Redis
 from tests.drivers.contract import new
 from tests.helpers.processes import ROOT, Processes, database_settings
@@ -101,14 +101,6 @@ def of_the_pool(caches: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-class Ears:
-    def __init__(self) -> None:
-        self.woken = Event()
-
-    def wake(self) -> None:
-        self.woken.set()
-
-
 def test_a_waiting_worker_hears_of_a_job_and_runs_it(server: TLSRedis, settings: Any, tmp_path: Path) -> None:
     caches = shown_on_the_page(server)
     driver = driver_on(settings, caches)
@@ -169,19 +161,21 @@ def test_news_that_came_together_are_heard_at_once(
 ) -> None:
     """What has been decrypted and not read yet makes no socket readable: who waits for that hears it with the next."""
     monkeypatch.setattr(redis_news, "SILENCE_SECONDS", 3600)  # the answer to a sign of life would be the next
-    caches = shown_on_the_page(server)
-    of_the_pool(caches)["socket_read_size"] = 64  # less than a record holds
-    driver = driver_on(settings, caches)
+    monkeypatch.setattr(redis_news, "READ_BYTES", 64)  # less than a record holds
+    driver = driver_on(settings, shown_on_the_page(server))
     elsewhere = RedisDriver("default", {"CACHE": "queue", "PREFIX": "shop:", "DATABASE": "default"})
     queues = [f"queue-{number}" for number in range(50)]
-    ears = {queue: Ears() for queue in queues}
+    stopping = Stopping()
+    waiters = {queue: stopping.waiter() for queue in queues}
     for queue in queues:
-        driver.listen(ears[queue], [queue])
-    assert driver._listener is not None
-    assert driver._listener.subscribed.wait(DEADLINE)
+        driver.listen(waiters[queue], [queue])
+    assert driver.ear is not None
+    assert driver.ear.begin() is not None
+    driver.ear.end()
     elsewhere.push([new(queue=queue) for queue in queues])  # one script, whose messages are sent in one piece
+    for queue in reversed(queues):  # the first to wait is meant by the last message
+        assert waiters[queue].pause(DEADLINE, [driver.ear]), queue
     for queue in queues:
-        assert ears[queue].woken.wait(DEADLINE), queue
-    for queue in queues:
-        driver.unlisten(ears[queue])
+        driver.unlisten(waiters[queue])
+        stopping.dismiss(waiters[queue])
     driver.close()

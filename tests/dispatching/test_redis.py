@@ -16,10 +16,11 @@ pytest.importorskip("django_redis", reason="django-redis is not installed")
 from redis.exceptions import ConnectionError
 
 from django_jobqueue import batch, chain, dispatch_many, get_batch, progress_token
-from django_jobqueue.dispatching import dispatch
 from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.exceptions import InvalidOption, InvalidPayload
+from django_jobqueue.jobs import chunks
 from django_jobqueue.operations.progress import HowFar, how_far
+from django_jobqueue.running.timeouts import TimedOut
 from tests.drivers.contract import Clock
 from tests.helpers.redis import entry, wipe
 
@@ -124,8 +125,14 @@ def test_after_commit_is_true_or_false(redis: Driver, echo: Any, value: Any) -> 
         echo.using(after_commit=value)
 
 
+@pytest.mark.parametrize("error", [ConnectionError, TimedOut, KeyboardInterrupt])
 def test_a_dispatch_that_fails_after_the_commit_is_raised_and_logged_with_all_others(
-    redis: Driver, register: Register, echo: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    redis: Driver,
+    register: Register,
+    echo: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
 ) -> None:
     """F32: Django calls no other callback after one that raised, so that the first speaks for all."""
 
@@ -133,7 +140,7 @@ def test_a_dispatch_that_fails_after_the_commit_is_raised_and_logged_with_all_ot
     def invite(name: str, password: str) -> None: ...
 
     def gone(*given: Any, **more: Any) -> Any:
-        raise ConnectionError("gone")
+        raise error("gone")
 
     monkeypatch.setattr(redis, "push", gone)
     ids: list[Any] = []
@@ -147,7 +154,7 @@ def test_a_dispatch_that_fails_after_the_commit_is_raised_and_logged_with_all_ot
         ids.append(echo.dispatch(1).id)
         ids.extend(dispatch_many([echo.s(2), echo.s(3)]))
 
-    with caplog.at_level(logging.ERROR, logger="django_jobqueue"), pytest.raises(ConnectionError):
+    with caplog.at_level(logging.ERROR, logger="django_jobqueue"), pytest.raises(error):
         work()
     lines = [record.getMessage() for record in caplog.records if record.name == "django_jobqueue"]
     for line, job_id in zip(lines, ids, strict=True):
@@ -261,7 +268,7 @@ def test_a_batch_in_a_chain_that_fails_after_the_commit_is_logged_with_its_jobs(
 def test_of_jobs_that_are_stored_in_part_the_others_are_logged(
     redis: Driver, echo: Any, lost: Lost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 1)
     ids: list[Any] = []
     records = lost(lambda: ids.extend(dispatch_many([echo.s(1), echo.s(2), echo.s(3)])), after=1)
     assert count(redis) == 1
@@ -271,7 +278,7 @@ def test_of_jobs_that_are_stored_in_part_the_others_are_logged(
 def test_of_a_batch_that_is_stored_in_part_the_missing_jobs_are_logged_and_what_becomes_of_it(
     redis: Driver, echo: Any, lost: Lost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 1)
     made: list[Any] = []
     records = lost(lambda: made.append(batch([echo.s(1), echo.s(2), echo.s(3)]).dispatch()), after=2)
     assert count(redis) == 1

@@ -13,8 +13,8 @@ from django.db import OperationalError, connection, transaction
 from django.db import connections as databases
 
 from django_jobqueue import batch, dispatch_many, get_batch
-from django_jobqueue.dispatching import dispatch
 from django_jobqueue.drivers import Driver, connections
+from django_jobqueue.jobs import chunks
 from django_jobqueue.running.worker import Worker
 from tests.helpers.listening import Heard
 from tests.helpers.threads import in_threads
@@ -230,7 +230,7 @@ def test_a_batch_that_another_database_refuses_after_the_commit_is_logged_with_a
             return push(*given, **more)
         raise OperationalError("gone")
 
-    monkeypatch.setattr(dispatch, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 1)
     monkeypatch.setattr(queue_in_archive, "push", once)
     made: list[Any] = []
     with caplog.at_level(logging.ERROR, logger="django_jobqueue"), pytest.raises(OperationalError):

@@ -217,6 +217,19 @@ def test_a_call_that_is_interrupted_leaves_the_next_one_no_answer(
     assert [job.name for job in driver.peek("default", limit=9)] == ["first", "second"]
 
 
+def test_a_small_pool_keeps_all_its_connections_for_others(settings: Any) -> None:
+    """Whoever sized it has counted those that are in use, and knows of none that is kept."""
+    cache = settings.CACHES["redis"]
+    options = {**cache.get("OPTIONS", {}), "CONNECTION_POOL_KWARGS": {"max_connections": 1}}
+    settings.CACHES = {
+        **settings.CACHES,
+        "small": {**cache, "LOCATION": f"{cache['LOCATION']}?client_name=small", "OPTIONS": options},
+    }
+    with redis_driver(CACHE="small") as driver:
+        driver.push([new()])
+        assert driver.client.ping()
+
+
 # Jobs and time
 
 
@@ -702,11 +715,12 @@ def test_a_dead_letter_that_the_database_refuses_in_any_form_leaves_its_job_and_
     assert driver.failed_count() == 3
 
 
-def test_a_body_that_is_longer_than_a_database_takes_is_cut(store: Store, driver: RedisDriver) -> None:
+@pytest.mark.parametrize("text", ["x" * 20_000_000, "\u20ac" * 6_000_000], ids=["ascii", "others"])
+def test_a_body_that_is_longer_than_a_database_takes_is_cut(store: Store, driver: RedisDriver, text: str) -> None:
     """MySQL ends the connection over it, as if it were down."""
     store.dispatch(max_attempts=1)
     held = store.take_one()
-    driver.client.hset(driver.keys.bodies, held.id.hex, "1 0 0  " + "x" * 20_000_000)
+    driver.client.hset(driver.keys.bodies, held.id.hex, f"1 0 0  {text}")
     assert ids(store.lose()) == {held.id}
     assert len(store.get(held).payload) <= 100_000
 

@@ -272,6 +272,22 @@ def test_a_cancelled_batch_waits_for_no_member_whose_job_is_lost(store: Store, d
     assert driver.close_batch(batch_id) is not None
 
 
+@pytest.mark.parametrize("part", [b"shop.work", b"\ndefault\n"], ids=["name", "queue"])
+def test_a_name_that_is_no_text_stops_no_cancel(store: Store, driver: RedisDriver, part: bytes) -> None:
+    """The scripts read it, and Python does not."""
+    batch_id, jobs = create(store, 2)
+    store.push(*jobs)
+    key, job_id = driver.keys.jobs, jobs[0].id.hex
+    driver.client.hset(
+        key, job_id, driver.client.hget(key, job_id).replace(part, part.replace(b"o", b"\xff").replace(b"e", b"\xff"))
+    )
+    driver.cancel_batch(batch_id)
+    driver.sweep_batches()
+    store.take()
+    store.rescue()
+    assert counts(store, batch_id)[:2] == (2, 0)
+
+
 def test_a_batch_that_cannot_be_read_stops_no_sweep(store: Store, driver: RedisDriver) -> None:
     broken, _jobs = create(store, 0)
     other, _jobs = create(store, 0)

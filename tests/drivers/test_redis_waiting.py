@@ -21,6 +21,7 @@ from django_jobqueue.drivers.redis.news import NewsEar
 from django_jobqueue.drivers.redis.options import RedisOptions
 from django_jobqueue.jobs.records import ReserveLimit
 from django_jobqueue.running.stopping import Stopping, Waiter
+from django_jobqueue.running.watching import Bell, readable
 from tests.drivers.contract import new
 from tests.helpers.redis import redis_driver
 from tests.helpers.waiting import wait_until
@@ -173,6 +174,23 @@ def test_what_comes_while_nobody_waits_is_taken(driver: RedisDriver, elsewhere: 
         return not waiter._wakes.empty()
 
     wait_until(is_taken, "the news is taken")
+
+
+def test_whatever_keeps_a_worker_from_subscribing_ends_no_wait(
+    driver: RedisDriver, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: Any) -> Any:
+        raise ValueError("no such option")
+
+    monkeypatch.setattr(driver.ear, "_connect", broken)
+    assert driver.ear is not None
+    assert not waiter.pause(0.0, [driver.ear])
+
+
+def test_a_wait_may_be_longer_than_the_system_can_count() -> None:
+    with closing(Bell()) as bell:
+        bell.ring()
+        assert readable([bell.descriptor], 1e9) == [bell.descriptor]
 
 
 def test_the_subscription_ends_with_the_last_listener(driver: RedisDriver, stopping: Stopping) -> None:

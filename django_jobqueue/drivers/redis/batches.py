@@ -92,19 +92,22 @@ class RedisBatches:
         return None
 
     def cancel(self, batch_id: UUID, limit: int, keep_for: KeepFor, now: str) -> int:
-        """Workers may take jobs between the look and the removal; then the look is repeated."""
-        removed = 0
-        while removed < limit:
+        """Workers may take jobs between the look and the removal; then the look is repeated.
+
+        A queue that is no text has no worker, who could have come upon the job.
+        """
+        removed, more = 0, 1
+        while more and removed < limit:
             found = self._store.run("batch_cancel", [], [now, batch_id.hex, limit - removed])
-            if not found:
-                break
             waiting = [Waiting(job_id, name, queue) for job_id, queue, name in in_groups(3, found)]
+            more = 0
             for page in pages(self._store, waiting, keep_for):
                 places = Places()
                 members: list[Argument] = []
                 for job, *kept in page:
-                    members += [job.id.decode(), places[job.where.decode()], *kept]
-                removed += self._store.run("batch_remove", places, [now, batch_id.hex, *members])
+                    members += [job.id, places[job.where.decode(errors="replace")], *kept]
+                more += self._store.run("batch_remove", places, [now, batch_id.hex, *members])
+            removed += more
         return removed
 
     def cancelled_and_open(self, limit: int, now: str) -> list[UUID]:

@@ -34,7 +34,7 @@ def pages(
     store: RedisStore, found: Sequence[Waiting], keep_for: KeepFor
 ) -> Iterator[list[tuple[Waiting, Argument, Argument]]]:
     """The jobs with these arguments, few at a time of those that are kept."""
-    names = {job.name: keep_for(job.name.decode()) for job in found}
+    names = {job.name: keep_for(job.name.decode(errors="replace")) for job in found}
     for page in _paged([job for job in found if not names[job.name]], PER_CALL):
         yield [(job, "", "") for job in page]
     for page in _paged([job for job in found if names[job.name]], KEPT_PER_CALL):

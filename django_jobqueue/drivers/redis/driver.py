@@ -393,7 +393,7 @@ class RedisDriver(DeadLetterDriver):
         for page in pages(self.store, waiting, keep_for):
             arguments: list[Argument] = []
             for job, *result in page:
-                arguments += [job.where.decode(), job.id.decode(), *result]
+                arguments += [job.where, job.id, *result]
             removed += self.store.run("clear_remove", [queue], [stamp(now), queue, *arguments])
         return int(removed)
 

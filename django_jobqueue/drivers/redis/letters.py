@@ -29,7 +29,8 @@ logger = logging.getLogger("django_jobqueue")
 UNREADABLE_NAME = "unreadable"
 UNREADABLE_CLASS = "django_jobqueue.drivers.redis.form.Unreadable"
 MOST_SHOWN = 100_000
-# More than anybody dispatches, and half of what MySQL takes at most: beyond it the database looks as if it were down.
+# Bytes of one row: more than anybody dispatches, and half of what MySQL takes at most, where quotes are doubled. Beyond
+# it the database looks as if it were down.
 MOST_KEPT = 8_000_000
 # The database, or its client library, does not take the text: it never will.
 REFUSALS = (DataError, IntegrityError, ValueError)
@@ -182,26 +183,29 @@ def _ascii(text: str) -> str:
 
 def dead_job(form: Form, body: Body, errors: AttemptHistory) -> Job:
     """As ``DeadLetters.add`` takes it: never saved."""
+    history = errors.write()
+    texts = [body.payload, body.metadata, body.masked, body.flow or "", history]
+    fits = sum(len(text.encode(errors="replace")) for text in texts) <= MOST_KEPT
+
+    def kept(text: str) -> str:
+        return text if fits else shortened(text, MOST_SHOWN)
+
     return Job(
         id=form.id,
         queue=form.queue,
         name=form.name,
-        payload=_kept(body.payload),
+        payload=kept(body.payload),
         format=form.format,
         rank=form.rank,
         max_attempts=form.max_attempts,
-        metadata=_kept(body.metadata),
-        masked=_kept(body.masked),
-        flow=None if body.flow is None else _kept(body.flow),
+        metadata=kept(body.metadata),
+        masked=kept(body.masked),
+        flow=None if body.flow is None else kept(body.flow),
         created_at=from_microseconds(form.created_at),  # type: ignore[misc]
         attempts=form.attempts,
         retries=form.retries,
-        errors=_kept(errors.write()),
+        errors=kept(history),
     )
-
-
-def _kept(text: str) -> str:
-    return text if len(text) <= MOST_KEPT else shortened(text, MOST_SHOWN)
 
 
 def unreadable_job(field: bytes, found: bytes, now: datetime) -> tuple[Job, AttemptRecord]:

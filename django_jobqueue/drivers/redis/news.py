@@ -18,7 +18,6 @@ from contextlib import suppress
 from threading import Lock
 
 from redis.client import PubSub
-from redis.exceptions import RedisError
 
 logger = logging.getLogger("django_jobqueue")
 
@@ -95,15 +94,17 @@ class NewsEar:
     # Details
 
     def _open(self) -> None:
-        news = self._connect()
+        news = None
         try:
+            news = self._connect()
             news.subscribe(self._channel)
             # There is no public name for it. From here on it is read here only: what redis-py reads costs more than
             # all else that happens between the news and the job.
             found: socket.socket = news.connection._sock  # type: ignore[attr-defined]
             found.setblocking(False)
-        except (RedisError, OSError, AttributeError) as error:
-            news.close()
+        except Exception as error:  # whatever it is, the worker polls
+            if news is not None:
+                news.close()
             self._lose(error)
         else:
             self._news, self._socket, self._rest = news, found, b""

@@ -21,6 +21,7 @@ from .ends import Argument
 # Older ones want to be told for what command.
 _TAKES_NAME = tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3)
 KEPT = "kept"
+LEAST_POOL = 10
 
 
 class Wire:
@@ -31,20 +32,36 @@ class Wire:
         self._pool = client.connection_pool
         self._keys = keys
         self._packed_keys = b"".join(packed(keys))
-        # One at most, so that a pool of few has the others; beside its process, since forks share no socket. A
-        # dictionary, since each step of it is one for all threads, and leaves a fork no lock that is never released.
+        # A pool of few was counted out by somebody, for those who would then lack one.
+        self._keeps = self._pool.max_connections >= LEAST_POOL
+        # One at most; beside its process, since forks share no socket. A dictionary, since each step of it is one for
+        # all threads, and leaves a fork no lock that is never released.
         self._kept: dict[str, tuple[int, Any]] = {}
 
     def call(self, digest: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         """Run a script that the server knows; raises NoScriptError when it does not."""
         command = self._pack(digest, keys, arguments)
-        connection = self._take()
+        connection = None
         try:
-            return self._send(connection, command)
+            connection = self._take()
+            connection.send_packed_command([command])
+            answer = connection.read_response()
         except ResponseError:
+            if connection is not None:
+                self._put_back(connection)
             raise
-        except RedisError:  # the connection is gone
-            return self._client.evalsha(digest, self._count(keys), *self._keys, *keys, *arguments)
+        except BaseException as error:  # also what was raised from outside: the next call must not take this answer
+            if connection is None:
+                raise
+            connection.disconnect()
+            self._pool.release(connection)
+            if not isinstance(error, RedisError):
+                raise
+        else:
+            self._put_back(connection)
+            return answer
+        # The connection was gone.
+        return self._client.evalsha(digest, self._count(keys), *self._keys, *keys, *arguments)
 
     def teach(self, text: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         """Run a script by its text, by which the server knows it from then on."""
@@ -52,7 +69,8 @@ class Wire:
 
     def close(self) -> None:
         """Give back what is kept."""
-        if (kept := self._kept.pop(KEPT, None)) is not None:
+        kept = self._kept.pop(KEPT, None)
+        if kept is not None and kept[0] == os.getpid():
             self._pool.release(kept[1])
 
     def _count(self, keys: Sequence[str]) -> int:
@@ -63,20 +81,6 @@ class Wire:
         head = b"*%d\r\n" % (3 + count + len(arguments))
         behind = [self._packed_keys, *packed(keys), *packed(arguments)]
         return b"".join([head, *packed(["EVALSHA", digest, count]), *behind])
-
-    def _send(self, connection: Any, command: bytes) -> Any:
-        try:
-            connection.send_packed_command([command])
-            answer = connection.read_response()
-        except ResponseError:
-            self._put_back(connection)
-            raise
-        except BaseException:  # also what was raised from outside: the next call must not take this one's answer
-            connection.disconnect()
-            self._pool.release(connection)
-            raise
-        self._put_back(connection)
-        return answer
 
     def _take(self) -> Any:
         """The one that is kept, or another; raises what connecting raises."""
@@ -90,7 +94,7 @@ class Wire:
 
     def _put_back(self, connection: Any) -> None:
         kept = os.getpid(), connection
-        if self._kept.setdefault(KEPT, kept) is not kept:
+        if not self._keeps or self._kept.setdefault(KEPT, kept) is not kept:
             self._pool.release(connection)
 
 
