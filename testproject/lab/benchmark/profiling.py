@@ -34,6 +34,7 @@ PACKAGE = Path(django_jobqueue.__file__).parent
 LAB = Path(__file__).parent.parent
 MOST_FUNCTIONS = 20
 
+ROUNDS = 30  # more than calls of others lie between one of ours and another
 STORE, HANDLER, KEEPER, ELSEWHERE = "store", "handler", "keeper", "elsewhere"
 LOOP = "the loop: take the next job, averages"
 # The longest beginning that fits a module's path decides.
@@ -215,39 +216,32 @@ def _groups(jobs: int, seconds: float, handler: float, watch: Stopwatch, parts: 
 
 def divided(stats: dict[Function, tuple[Any, ...]]) -> dict[str, float]:
     """Own seconds by group; what is not ours counts for whoever of ours called it."""
+    shares = _shares(stats)
     found: dict[str, float] = defaultdict(float)
-    known: dict[Function, dict[str, float]] = {}
     for function, (_primitive, _calls, own, _whole, _callers) in stats.items():
-        for group, share in _shares(function, stats, known, ()).items():
+        for group, share in (shares[function] or {ELSEWHERE: 1.0}).items():
             found[group] += own * share
     return dict(found)
 
 
-def _shares(
-    function: Function,
-    stats: dict[Function, tuple[Any, ...]],
-    known: dict[Function, dict[str, float]],
-    path: tuple[Function, ...],
-) -> dict[str, float]:
-    """To which groups a function belongs, and how much: its own, or those of its callers by what they cost."""
-    own = group_of(function[0])
-    if own is not None:
-        return {own: 1.0}
-    if function in known:
-        return known[function]
-    if function in path:
-        return {}
-    callers = stats[function][4] if function in stats else {}
-    shares: dict[str, float] = defaultdict(float)
-    for caller, numbers in callers.items():
-        for group, share in _shares(caller, stats, known, (*path, function)).items():
-            # A wait that another thread's clock saw can come out as nothing; its caller still is its caller.
-            shares[group] += share * max(numbers[3], 1e-9)
-    whole = sum(shares.values())
-    result = {group: share / whole for group, share in shares.items()} if whole else {ELSEWHERE: 1.0}
-    if not path:
-        known[function] = result
-    return result
+def _shares(stats: dict[Function, tuple[Any, ...]]) -> dict[Function, dict[str, float]]:
+    """To which groups functions belong, and how much: their own, or those of their callers by what they cost.
+
+    Handed on from callers round by round, since functions that are not ours may call each other in circles.
+    """
+    groups = {function: group_of(function[0]) for function in stats}
+    shares = {function: {} if group is None else {group: 1.0} for function, group in groups.items()}
+    others = [function for function, group in groups.items() if group is None]
+    for _ in range(ROUNDS):
+        for function in others:
+            found: dict[str, float] = defaultdict(float)
+            for caller, numbers in stats[function][4].items():
+                for group, share in shares.get(caller, {}).items():
+                    # A wait that another thread's clock saw can come out as nothing; its caller still is its caller.
+                    found[group] += share * max(numbers[3], 1e-9)
+            whole = sum(found.values())
+            shares[function] = {group: share / whole for group, share in found.items()}
+    return shares
 
 
 def group_of(filename: str) -> str | None:
