@@ -54,7 +54,7 @@ from ..jobs.records import (
     Settlement,
 )
 from ..jobs.rescue import Verdict, unfinished, verdict, verdict_in_hand
-from ..jobs.times import from_microseconds, microseconds, to_microseconds
+from ..jobs.times import from_microseconds, microseconds
 from ..models import Batch, BatchMember, FailedJob, Job, Progress, Result
 from ..models.batch import CANCELLED
 from ..models.batch import FAILED as MEMBER_FAILED
@@ -187,9 +187,8 @@ class DatabaseDriver(DeadLetterDriver):
         """One statement, or on MySQL a second one without the ids that were there already."""
         vendor = connections[self._database].vendor
         if self._has_statements_of_postgresql and len(jobs) > 1:
-            moment = None if now is None else to_microseconds(now)
             with connections[self._database].cursor() as cursor:
-                cursor.execute(*postgresql.insert_statement(jobs, moment))
+                cursor.execute(*postgresql.insert_statement(jobs, now))
                 (stored,) = cursor.fetchone()
             return {job.id for job in jobs} if stored is None else set(stored)
         # A single row carries the clock's SQL; for many it is read once, before the transaction's first write.
@@ -333,7 +332,7 @@ class DatabaseDriver(DeadLetterDriver):
             _RESERVE_COLUMNS,
             retry_after=asked.retry_after,
             after=asked.after,
-            now=None if asked.now is None else to_microseconds(asked.now),
+            now=asked.now,
         )
         with connections[self._database].cursor() as cursor:
             cursor.execute(sql, params)
@@ -473,8 +472,7 @@ class DatabaseDriver(DeadLetterDriver):
 
     def _delete_members(self, ids: list[UUID], token: UUID) -> set[UUID]:
         """As ``_delete_owned``; who of them was a member of a batch leaves it."""
-        connection = connections[self._database]
-        if connection.vendor == "postgresql" and self.uses_vendor_forms and not opening_statements(connection):
+        if self._has_statements_of_postgresql and not opening_statements(connections[self._database]):
             return self._ids_of(*postgresql.delete_members_statement(ids, token))
         with own_transaction(self._database):
             owned = self._delete_owned(ids, token)
@@ -496,9 +494,8 @@ class DatabaseDriver(DeadLetterDriver):
         return ended
 
     def _complete_in_one_statement(self, completed: Sequence[Complete], now: datetime | None) -> list[Complete]:
-        moment = None if now is None else to_microseconds(now)
         with connections[self._database].cursor() as cursor:
-            cursor.execute(*postgresql.complete_statement(completed, self.alias, moment))
+            cursor.execute(*postgresql.complete_statement(completed, self.alias, now))
             deleted = set(cursor.fetchall())
         return [item for item in completed if _key(item.reservation) in deleted]
 

@@ -15,10 +15,10 @@ from ..jobs.chunks import cut
 from ..jobs.errors import FINGERPRINT_VERSION, fingerprint
 from ..jobs.flows import uncaught
 from ..jobs.records import FAILED, READY, AttemptHistory, AttemptRecord, FailedSummary, JobRecord
-from ..jobs.times import microseconds, to_microseconds
+from ..jobs.times import microseconds
 from ..models import BatchMember, FailedJob, Job
 from ..models.batch import PENDING
-from ..models.fields import store_clock, store_now_sql
+from ..models.fields import clock_sql, store_clock
 from .base import Driver
 from .inserts import copy_rows
 from .transactions import own_transaction, repeating
@@ -173,8 +173,7 @@ class DeadLetters:
 
     def _copy_back(self, numbers: Sequence[int], retry_for: float | None, now: datetime | None) -> None:
         """Make jobs of dead letters, ready now, with no attempt used."""
-        vendor = connections[self.database].vendor
-        clock = store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
+        clock = clock_sql(connections[self.database].vendor, now)
         given = {
             "retry_until": f"{clock} + %s",
             "id": "job_id",

@@ -14,7 +14,7 @@ from django.db.models import Model
 
 from ..jobs.records import READY, SCHEDULED, NewJob
 from ..jobs.times import microseconds, to_microseconds
-from ..models.fields import store_now_sql, uuid_parameter
+from ..models.fields import clock_sql, uuid_parameter
 
 _COLUMNS = (
     "id, queue, name, payload, format, `rank`, max_attempts, metadata, masked, "
@@ -27,7 +27,7 @@ _CONSTANTS = "0, 0, 0, 0, '', FALSE, ''"
 
 def insert_statement(jobs: Sequence[NewJob], vendor: str, now: datetime | None) -> tuple[str, list[Any]]:
     """The statement and its parameters; without ``now`` each row carries the SQL of the store's clock."""
-    clock = store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
+    clock = clock_sql(vendor, now)
     has_flows = any(job.flow is not None for job in jobs)
     rows, params = [], []
     for job in jobs:

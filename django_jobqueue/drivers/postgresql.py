@@ -6,13 +6,14 @@ The same contract suite runs on both; measured, this form drains about a third m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from ..jobs.records import PROCESSED, READY, RESERVED, SCHEDULED, Complete, NewJob, Position, ReserveLimit
 from ..jobs.times import microseconds, to_microseconds
 from ..models import Result
-from ..models.fields import store_now_sql
+from ..models.fields import clock_sql
 
 MOST_NAMES = 1000
 
@@ -52,9 +53,9 @@ def reserve_statement(
     *,
     retry_after: float,
     after: Position | None,
-    now: int | None,
+    now: datetime | None,
 ) -> tuple[str, dict[str, Any]]:
-    """Lock the leading rows, take those that ``limit`` allows, unlock the rest; ``now`` is in microseconds.
+    """Lock the leading rows, take those that ``limit`` allows, unlock the rest.
 
     Each row returned ends with the time of reserving, whether it is alone, and how many rows were locked.
     """
@@ -77,7 +78,7 @@ def reserve_statement(
         ready=READY,
         reserved=RESERVED,
         behind=behind,
-        now=store_now_sql("postgresql") if now is None else str(now),
+        now=clock_sql("postgresql", now),
         columns=", ".join(columns),
     )
     return sql, params
@@ -127,8 +128,8 @@ SELECT CASE WHEN count(*) = %(count)s THEN NULL ELSE COALESCE(array_agg(id), '{{
 """
 
 
-def insert_statement(jobs: Sequence[NewJob], now: int | None) -> tuple[str, dict[str, Any]]:
-    """Store many jobs by one statement of a size that hardly grows with their number; ``now`` is in microseconds.
+def insert_statement(jobs: Sequence[NewJob], now: datetime | None) -> tuple[str, dict[str, Any]]:
+    """Store many jobs by one statement of a size that hardly grows with their number.
 
     Its one row has the ids that were stored, or NULL when all were.
     """
@@ -142,7 +143,7 @@ def insert_statement(jobs: Sequence[NewJob], now: int | None) -> tuple[str, dict
     sql = _INSERT.format(
         ready=READY,
         scheduled=SCHEDULED,
-        now=store_now_sql("postgresql") if now is None else str(now),
+        now=clock_sql("postgresql", now),
         columns=", ".join(
             f"{source} AS {name}" for name, source in sources.items() if name not in ("delay", "available_at")
         ),
@@ -199,8 +200,10 @@ SELECT id, token FROM ended
 """
 
 
-def complete_statement(completed: Sequence[Complete], connection: str, now: int | None) -> tuple[str, dict[str, Any]]:
-    """Delete jobs that are still ours, and keep the results of those that have one; ``now`` is in microseconds.
+def complete_statement(
+    completed: Sequence[Complete], connection: str, now: datetime | None
+) -> tuple[str, dict[str, Any]]:
+    """Delete jobs that are still ours, and keep the results of those that have one.
 
     Each row has the id and the token of one that was ours.
     """
@@ -220,7 +223,7 @@ def complete_statement(completed: Sequence[Complete], connection: str, now: int 
         copied=", ".join(_COPIED),
         replaced=", ".join(f"{column} = EXCLUDED.{column}" for column in (*_MADE[1:], *_COPIED)),
         state=PROCESSED,
-        now=store_now_sql("postgresql") if now is None else str(now),
+        now=clock_sql("postgresql", now),
     )
     return sql, params
 

@@ -15,7 +15,7 @@ from ..jobs.chunks import cut
 from ..jobs.records import CANCELLED, PROCESSED, AttemptHistory, NewResult, Reservation, ResultRecord
 from ..jobs.times import microseconds, to_microseconds
 from ..models import Job, Result
-from ..models.fields import store_clock, store_now_sql, uuid_parameter
+from ..models.fields import clock_sql, store_clock, uuid_parameter
 from .inserts import copy_rows
 from .pruning import delete_first
 
@@ -35,7 +35,7 @@ class Results:
         """Keep what jobs returned, each with the stored history of its errors; in the caller's transaction."""
         connection = connections[self.database]
         vendor, quoted = connection.vendor, connection.ops.quote_name
-        clock = store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
+        clock = clock_sql(vendor, now)
         rows = [self._row(*item, vendor) for item in ended]
         columns = list(rows[0])
         places = ", ".join(f"{clock} + %s" if column == "expires_at" else "%s" for column in columns)
@@ -61,7 +61,7 @@ class Results:
         if before:
             results.filter(job_id__in=before).delete()
         vendor = connections[self.database].vendor
-        clock = store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
+        clock = clock_sql(vendor, now)
         given = {
             "job_id": "id",
             "connection": "%s",

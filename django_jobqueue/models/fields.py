@@ -89,7 +89,7 @@ class StoreNow(Func):
     def as_sql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, *args: Any, **extra: Any
     ) -> tuple[str, tuple[str | int, ...]]:
-        sql = store_now_sql(connection.vendor).replace("%", "%%")
+        sql = clock_sql(connection.vendor, None)
         return (f"({sql} + %s)", (self.plus,)) if self.plus else (sql, ())
 
 
@@ -98,6 +98,11 @@ def store_clock(now: datetime | None, plus: int = 0) -> Combinable:
     if now is None:
         return StoreNow(plus)
     return Value(to_microseconds(now) + plus, output_field=ClockField())
+
+
+def clock_sql(vendor: str, now: datetime | None) -> str:
+    """The same in SQL that is written by hand and takes parameters."""
+    return store_now_sql(vendor).replace("%", "%%") if now is None else str(to_microseconds(now))
 
 
 class JobIdField(_UUIDField):
