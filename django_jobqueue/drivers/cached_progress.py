@@ -14,7 +14,7 @@ from ..exceptions import JobQueueError
 from ..jobs.records import ProgressRecord, Report
 from ..jobs.times import from_microseconds, to_microseconds
 from .base import Driver
-from .progress import ProgressStore
+from .progress import ProgressStore, said_by_holders
 
 # With the id it has no more than 51 characters, and none that memcached refuses; version and prefix are the cache's.
 KEY = "jobqueue:progress:"
@@ -36,14 +36,9 @@ class CachedProgress(ProgressStore):
         self._lifetime = None if lifetime is None else math.ceil(lifetime)
 
     def write(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
-        said = [(one.id, one.token) for one in reports if one.token is not None]
-        held = self._driver.still_held(said) if said else set()
+        valid = said_by_holders(reports, self._driver.still_held)
         moment = to_microseconds(now or datetime.now(UTC))
-        values = {
-            _key(one.id): [one.percent, one.stage, moment, one.outcome]
-            for one in reports
-            if one.token is None or (one.id, one.token) in held
-        }
+        values = {_key(one.id): [one.percent, one.stage, moment, one.outcome] for one in valid}
         refused = caches[self._alias].set_many(values, timeout=self._lifetime) if values else None
         if refused:
             raise JobQueueError(f"The cache {self._alias!r} did not take {len(refused)} of {len(values)} values.")

@@ -62,7 +62,7 @@ from .base import (
     keep_nothing,
     ready_queues,
 )
-from .progress import ProgressStore
+from .progress import ProgressStore, said_by_holders
 
 
 @dataclass(slots=True, kw_only=True)
@@ -670,12 +670,11 @@ class _MemoryProgress(ProgressStore):
         self._last: dict[UUID, ProgressRecord] = {}
 
     def write(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
-        held = self._driver.still_held([(one.id, one.token) for one in reports if one.token is not None])
+        valid = said_by_holders(reports, self._driver.still_held)
         moment = _moment(now)
         with self._lock:
-            for one in reports:
-                if one.token is None or (one.id, one.token) in held:
-                    self._last[one.id] = ProgressRecord(one.percent, one.stage, moment, one.outcome)
+            for one in valid:
+                self._last[one.id] = ProgressRecord(one.percent, one.stage, moment, one.outcome)
 
     def get_many(self, job_ids: Sequence[UUID]) -> dict[UUID, ProgressRecord]:
         with self._lock:

@@ -7,12 +7,15 @@ the settings name a cache for those of all connections.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 from uuid import UUID
 
 from ..jobs.records import ProgressRecord, Report
+
+#: Of ids and tokens, those whose reservation is still that one.
+StillHeld: TypeAlias = Callable[[Collection[tuple[UUID, UUID]]], set[tuple[UUID, UUID]]]
 
 
 class ProgressStore(ABC):
@@ -36,6 +39,13 @@ class ProgressStore(ABC):
     def get(self, job_id: UUID) -> ProgressRecord | None:
         """The last report of a job, None when there is none."""
         return self.get_many([job_id]).get(job_id)
+
+
+def said_by_holders(reports: Sequence[Report], still_held: StillHeld) -> list[Report]:
+    """The reports without what was said under a reservation that is lost; asks only of those that name one."""
+    said = [(one.id, one.token) for one in reports if one.token is not None]
+    held = still_held(said) if said else set()
+    return [one for one in reports if one.token is None or (one.id, one.token) in held]
 
 
 class NoProgress(ProgressStore):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from ..jobs.records import ProgressRecord, Report
 from ..jobs.times import microseconds
 from ..models import Job, Progress
 from ..models.fields import store_clock
-from .progress import ProgressStore
+from .progress import ProgressStore, said_by_holders
 from .pruning import delete_first
 from .transactions import own_look, own_transaction, repeating
 
@@ -33,8 +34,7 @@ class ProgressRows(ProgressStore):
     def write(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
         def save() -> None:
             with own_transaction(self.database):
-                held = still_held(self.database, [(one.id, one.token) for one in reports if one.token is not None])
-                valid = [one for one in reports if one.token is None or (one.id, one.token) in held]
+                valid = said_by_holders(reports, partial(still_held, self.database))
                 targets = connections[self.database].features.supports_update_conflicts_with_target
                 Progress.objects.using(self.database).bulk_create(
                     list({one.id: self._row(one, now) for one in valid}.values()),

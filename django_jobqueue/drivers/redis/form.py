@@ -241,49 +241,40 @@ def job_arguments(
 
 
 def write_result(held: Reservation, result: NewResult) -> str:
-    return json.dumps(
-        {
-            "version": VERSION,
-            "queue": held.queue,
-            "name": held.name,
-            "value": result.value,
-            "error": result.error,
-            "attempts": held.attempt,
-            "max_attempts": held.max_attempts,
-            "created_at": to_microseconds(held.created_at),
-            "started_at": to_microseconds(result.started_at),
-            "finished_at": to_microseconds(result.finished_at),
-            "metadata": held.metadata,
-            "worker": held.worker,
-            "payload": held.payload,
-            "format": held.format,
-            "priority": -held.rank,
-            "masked": held.masked,
-        }
+    return _written_result(
+        held,
+        value=result.value,
+        error=result.error,
+        attempts=held.attempt,
+        started_at=to_microseconds(result.started_at),
+        finished_at=to_microseconds(result.finished_at),
+        worker=held.worker,
+        priority=-held.rank,
     )
 
 
 def write_cancelled(job: JobRecord) -> str:
     """The result of a job that is cancelled, open at its end: the script adds the attempts and the moment."""
+    text = _written_result(job, state=CANCELLED, value="", error="", started_at=None, worker="", priority=job.priority)
+    return text.removesuffix("}")
+
+
+def _written_result(job: Reservation | JobRecord, **end: Any) -> str:
+    """What the job was, and how it ended."""
     return json.dumps(
         {
             "version": VERSION,
-            "state": CANCELLED,
             "queue": job.queue,
             "name": job.name,
-            "value": "",
-            "error": "",
             "max_attempts": job.max_attempts,
             "created_at": to_microseconds(job.created_at),
-            "started_at": None,
             "metadata": job.metadata,
-            "worker": "",
             "payload": job.payload,
             "format": job.format,
-            "priority": job.priority,
             "masked": job.masked,
+            **end,
         }
-    )[:-1]
+    )
 
 
 def result_record(job_id: UUID, text: bytes, connection: str) -> ResultRecord:

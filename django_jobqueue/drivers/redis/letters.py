@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from uuid import NAMESPACE_OID, UUID, uuid5
@@ -157,22 +158,13 @@ def _message(text: str) -> str:
 
 def _in_ascii(job: Job, record: AttemptRecord) -> tuple[Job, AttemptRecord]:
     """The same with every other character as an escape, and cut where it is longer than anybody reads."""
-    plain = Job(
-        id=job.id,
-        queue=_ascii(job.queue)[:MAX_QUEUE_NAME],
-        name=_ascii(job.name)[:MAX_JOB_NAME],
-        payload=shortened(_ascii(job.payload), MOST_SHOWN),
-        format=job.format,
-        rank=job.rank,
-        max_attempts=job.max_attempts,
-        metadata=shortened(_ascii(job.metadata), MOST_SHOWN),
-        masked=_ascii(job.masked),
-        flow=None if job.flow is None else _ascii(job.flow),
-        created_at=job.created_at,
-        attempts=job.attempts,
-        retries=job.retries,
-        errors=job.errors,
-    )
+    plain = copy(job)
+    plain.queue = _ascii(job.queue)[:MAX_QUEUE_NAME]
+    plain.name = _ascii(job.name)[:MAX_JOB_NAME]
+    plain.payload = shortened(_ascii(job.payload), MOST_SHOWN)
+    plain.metadata = shortened(_ascii(job.metadata), MOST_SHOWN)
+    plain.masked = _ascii(job.masked)
+    plain.flow = None if job.flow is None else _ascii(job.flow)
     kind = _ascii(record.exception_class)[:MAX_CLASS]
     return plain, replace(record, message=_ascii(record.message), exception_class=kind)
 
