@@ -194,12 +194,10 @@ def close(driver: Driver, batch_id: UUID, now: datetime | None = None) -> None:
 def announce_closed(driver: Driver, closed: ClosedBatch) -> None:
     """Say that a batch has ended, and which jobs were stored because of that."""
     record = closed.record
-    batch_finished.send_robust(
-        type(driver),
+    driver.send(
+        batch_finished,
         id=record.id,
         name=record.name,
-        connection=record.connection,
-        driver=driver.name,
         total=record.total,
         done=record.done,
         failed=record.failed,

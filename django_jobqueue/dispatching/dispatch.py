@@ -206,9 +206,7 @@ def _push(driver: Driver, jobs: Sequence[NewJob]) -> set[UUID]:
 def announce(driver: Driver, jobs: Iterable[NewJob]) -> None:
     """Say that jobs were stored."""
     for job in jobs:
-        job_dispatched.send_robust(
-            type(driver), id=job.id, name=job.name, queue=job.queue, connection=driver.alias, driver=driver.name
-        )
+        driver.send(job_dispatched, id=job.id, name=job.name, queue=job.queue)
 
 
 def _secrecy(definition: Definition, settings: Settings) -> Callable[[str], bool]:

@@ -14,6 +14,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
+from django.dispatch import Signal
+
 from ..jobs.records import (
     AttemptRecord,
     BatchRecord,
@@ -130,6 +132,10 @@ class Driver(ABC):
     def namespace(self) -> Namespace | None:
         """Where its jobs lie on a server that others use too; None where nobody else could mistake them."""
         return None
+
+    def send(self, signal: Signal, **facts: object) -> None:
+        """Send a signal about something on this connection, with what tells which one that is."""
+        signal.send_robust(type(self), connection=self.alias, driver=self.name, **facts)
 
     # Dispatch
 

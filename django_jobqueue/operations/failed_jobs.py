@@ -105,14 +105,7 @@ def retry(letters: Iterable[FailedSummary]) -> list[Result]:
         for letter in group:
             if letter.number in retried:
                 statuses[letter.connection, letter.number] = "retried"
-                job_retried.send_robust(
-                    type(driver),
-                    id=letter.id,
-                    name=letter.name,
-                    queue=letter.queue,
-                    connection=letter.connection,
-                    driver=driver.name,
-                )
+                driver.send(job_retried, id=letter.id, name=letter.name, queue=letter.queue)
     return [Result(letter, statuses.get((letter.connection, letter.number), "gone")) for letter in wanted]
 
 

@@ -140,21 +140,10 @@ def cancel(job_id: UUID, *, connection: str) -> bool:
     if record is None:
         return False
     note_removed(driver, [job_id], CANCELLED)
-    _announce(driver, record)
+    driver.send(job_cancelled, id=record.id, name=record.name, queue=record.queue)
     if record.batch is not None:
         close(driver, record.batch)
     return True
-
-
-def _announce(driver: Driver, record: JobRecord) -> None:
-    job_cancelled.send_robust(
-        type(driver),
-        id=record.id,
-        name=record.name,
-        queue=record.queue,
-        connection=record.connection,
-        driver=driver.name,
-    )
 
 
 def _of_job(record: JobRecord) -> FoundJob:

@@ -107,7 +107,6 @@ class Attempt:
             "id": job.id,
             "name": job.name,
             "queue": job.queue,
-            "connection": job.connection,
             "attempt": job.attempt,
             "max_attempts": self.max_attempts,
         }

@@ -168,9 +168,8 @@ def _send_failed(ended: Ended, settlement: Release | Fail, *, dead_lettered: boo
 
 def _send(signal: Signal, ended: Ended, **more: object) -> None:
     attempt = ended.attempt
-    driver = connections[attempt.job.connection]
     times = {"waited": attempt.waited, "elapsed": ended.elapsed}
-    signal.send_robust(type(driver), driver=driver.name, **times, **attempt.identity, **more)
+    connections[attempt.job.connection].send(signal, **times, **attempt.identity, **more)
 
 
 _ANNOUNCERS: dict[type, Callable[[WorkerStats, Ended], None]] = {

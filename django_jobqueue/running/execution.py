@@ -158,4 +158,4 @@ def _joinable_database(driver: Driver, attempt: Attempt) -> str:
 
 def _announce_start(attempt: Attempt, driver: Driver) -> None:
     if job_starting.receivers:
-        job_starting.send_robust(type(driver), driver=driver.name, waited=attempt.waited, **attempt.identity)
+        driver.send(job_starting, waited=attempt.waited, **attempt.identity)

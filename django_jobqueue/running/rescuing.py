@@ -37,13 +37,11 @@ def announce(driver: Driver, job: Rescued, why: str) -> None:
         extra={"event": "job_rescued", "job": job.name, "id": str(job.id), "queue": job.queue},
     )
     if job.record is not None:
-        job_failed.send_robust(
-            type(driver),
+        driver.send(
+            job_failed,
             id=job.id,
             name=job.name,
             queue=job.queue,
-            connection=driver.alias,
-            driver=driver.name,
             attempt=job.attempt,
             max_attempts=job.max_attempts,
             waited=job.record.waited,
