@@ -51,6 +51,7 @@ def last_reports(driver: Driver, job_ids: Sequence[UUID]) -> dict[UUID, Progress
 def note_removed(driver: Driver, job_ids: Sequence[UUID], outcome: str, *, spoke: bool = False) -> None:
     """Keep how jobs ended that a person has removed, once that is committed: nothing else is left that could tell.
 
+    A crash in between costs a page the truth: it says of the job, which is gone, that it is done.
     With ``spoke`` only of those that have said how far they were, so that the others cost nothing.
     """
     store = partial(_store_outcome, driver, job_ids, outcome, spoke)

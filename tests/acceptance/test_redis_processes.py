@@ -70,6 +70,15 @@ def wait_for_line(worker: Process, text: str) -> None:
     wait_until(lambda: text in worker.output, lambda: f"the log says {text!r}:\n{worker.output}")
 
 
+def idle_worker(processes: Processes, driver: Driver) -> Process:
+    """It has run a job, so that it is connected, and nothing is left to do."""
+    (worker,) = processes.workers(1)
+    mark.dispatch("before")
+    wait_for_runs(processes.marks, 1)
+    wait_until(lambda: driver.queues() == [], "no job is left")
+    return worker
+
+
 @pytest.fixture
 def network(processes: Processes, module_server: Redis) -> Iterator[Proxy]:
     """What lies between the workers and the server, which knows them by a password."""
@@ -147,10 +156,7 @@ def test_a_stop_waits_for_a_silent_server_no_longer_than_its_timeout(
     processes: Processes, driver: Any, network: Proxy
 ) -> None:
     """F31: nothing is closed, and nothing answers."""
-    (worker,) = processes.workers(1)
-    mark.dispatch("before")
-    wait_for_runs(processes.marks, 1)
-    wait_until(lambda: driver.queues() == [], "no job is left")
+    worker = idle_worker(processes, driver)
     network.silence()
     began = time.monotonic()
     assert worker.stop() == 0
@@ -161,10 +167,7 @@ def test_a_worker_whose_server_falls_silent_goes_on_with_the_one_that_takes_over
     processes: Processes, driver: Any, network: Proxy
 ) -> None:
     """F30, F31"""
-    (worker,) = processes.workers(1)
-    mark.dispatch("before")
-    wait_for_runs(processes.marks, 1)
-    wait_until(lambda: driver.queues() == [], "no job is left")
+    worker = idle_worker(processes, driver)
     files, used, began = len(worker.open_files()), worker.cpu_seconds(), time.monotonic()
     network.silence()
     ids = dispatch_many(mark.s(number) for number in range(100))
