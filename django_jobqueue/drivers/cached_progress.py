@@ -38,7 +38,7 @@ class CachedProgress(ProgressStore):
     def write(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
         valid = said_by_holders(reports, self._driver.still_held)
         moment = to_microseconds(now or datetime.now(UTC))
-        values = {_key(one.id): [one.percent, one.stage, moment, one.outcome] for one in valid}
+        values = {_key(one.id): [one.percent, one.stage, moment, one.state] for one in valid}
         refused = caches[self._alias].set_many(values, timeout=self._lifetime) if values else None
         if refused:
             raise JobQueueError(f"The cache {self._alias!r} did not take {len(refused)} of {len(values)} values.")
@@ -59,8 +59,8 @@ def _key(job_id: UUID) -> str:
 def _record(value: Any) -> ProgressRecord | None:
     """None for what is no report, since anybody may write to a cache."""
     try:
-        percent, stage, moment, outcome = value
+        percent, stage, moment, state = value
         number = None if percent is None else int(percent)
-        return ProgressRecord(number, str(stage), from_microseconds(int(moment)), str(outcome))
+        return ProgressRecord(number, str(stage), from_microseconds(int(moment)), str(state))
     except (TypeError, ValueError, OverflowError):
         return None

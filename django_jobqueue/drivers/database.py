@@ -698,11 +698,11 @@ class DatabaseDriver(DeadLetterDriver):
 
         def remove() -> int:
             with own_transaction(self._database):
-                return self._call_off(waiting, limit, keep_for, now)
+                return self._cancel_jobs(waiting, limit, keep_for, now)
 
         return repeating(self._database, remove)
 
-    def _call_off(self, waiting: QuerySet[Job], limit: int, keep_for: KeepFor, now: datetime | None) -> int:
+    def _cancel_jobs(self, waiting: QuerySet[Job], limit: int, keep_for: KeepFor, now: datetime | None) -> int:
         """Remove jobs that are not reserved, as cancelled; return how many."""
         rows = list(self._locking(waiting).values_list("id", "name")[:limit])
         ids = [job_id for job_id, _name in rows]
@@ -825,7 +825,7 @@ class DatabaseDriver(DeadLetterDriver):
         def remove() -> int:
             with own_transaction(self._database):
                 self.batches.note_cancelled(batch_id, now)
-                return self._call_off(waiting, limit, keep_for, now)
+                return self._cancel_jobs(waiting, limit, keep_for, now)
 
         return repeating(self._database, remove)
 

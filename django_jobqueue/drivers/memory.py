@@ -441,7 +441,7 @@ class MemoryDriver(Driver):
             job = self._jobs.get(job_id)
             if job is None or job.held:
                 return None
-            self._call_off(job, keep_for, _moment(now))
+            self._cancel_job(job, keep_for, _moment(now))
             return _record(job, self.alias)
 
     def clear(self, queue: str, *, limit: int, keep_for: KeepFor = keep_nothing, now: datetime | None = None) -> int:
@@ -449,10 +449,10 @@ class MemoryDriver(Driver):
             idle = (job for job in self._jobs.values() if job.new.queue == queue and not job.held)
             cleared = list(itertools.islice(idle, limit))
             for job in cleared:
-                self._call_off(job, keep_for, _moment(now))
+                self._cancel_job(job, keep_for, _moment(now))
         return len(cleared)
 
-    def _call_off(self, job: _Job, keep_for: KeepFor, now: datetime) -> None:
+    def _cancel_job(self, job: _Job, keep_for: KeepFor, now: datetime) -> None:
         """Remove a job that is not reserved, as cancelled."""
         del self._jobs[job.new.id]
         self._mark(job, CANCELLED)
@@ -630,7 +630,7 @@ class MemoryDriver(Driver):
             waiting = [self._jobs[job_id] for job_id in pending if job_id in self._jobs]
             cancelled = [job for job in waiting if not job.held][:limit]
             for job in cancelled:
-                self._call_off(job, keep_for, _moment(now))
+                self._cancel_job(job, keep_for, _moment(now))
         return len(cancelled)
 
     def prune_batches(self, *, older_than: float, limit: int = PRUNE_LIMIT, now: datetime | None = None) -> int:
@@ -674,7 +674,7 @@ class _MemoryProgress(ProgressStore):
         moment = _moment(now)
         with self._lock:
             for one in valid:
-                self._last[one.id] = ProgressRecord(one.percent, one.stage, moment, one.outcome)
+                self._last[one.id] = ProgressRecord(one.percent, one.stage, moment, one.state)
 
     def get_many(self, job_ids: Sequence[UUID]) -> dict[UUID, ProgressRecord]:
         with self._lock:

@@ -39,7 +39,7 @@ class ProgressRows(ProgressStore):
                 Progress.objects.using(self.database).bulk_create(
                     list({one.id: self._row(one, now) for one in valid}.values()),
                     update_conflicts=True,
-                    update_fields=["connection", "percent", "stage", "outcome", "updated_at"],
+                    update_fields=["connection", "percent", "stage", "state", "updated_at"],
                     unique_fields=["job_id"] if targets else None,
                 )
 
@@ -52,13 +52,13 @@ class ProgressRows(ProgressStore):
             connection=self.connection,
             percent=report.percent,
             stage=report.stage,
-            outcome=report.outcome,
+            state=report.state,
             updated_at=updated_at,
         )
 
     def get_many(self, job_ids: Sequence[UUID]) -> dict[UUID, ProgressRecord]:
         return {
-            row.job_id: ProgressRecord(row.percent, row.stage, row.updated_at, row.outcome)
+            row.job_id: ProgressRecord(row.percent, row.stage, row.updated_at, row.state)
             for row in self._rows.filter(job_id__in=job_ids)
         }
 

@@ -332,14 +332,14 @@ class Report(NamedTuple):
     """How far a job is: ``percent`` from 0 to 100, None when nobody knows, and a few words.
 
     ``token`` is that of the reservation under which it was said; None of a job that has just ended under its own.
-    ``outcome`` is how a job ended that a person has removed, FAILED or CANCELLED; otherwise empty.
+    ``state`` is that in which a job ended that a person has removed, FAILED or CANCELLED; otherwise empty.
     """
 
     id: UUID
     token: UUID | None
     percent: int | None
     stage: str
-    outcome: str = ""
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +349,7 @@ class ProgressRecord:
     percent: int | None
     stage: str
     updated_at: datetime
-    outcome: str = ""
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

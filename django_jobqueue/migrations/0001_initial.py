@@ -228,8 +228,8 @@ class Migration(migrations.Migration):
                 ("percent", models.SmallIntegerField(null=True, verbose_name="percent")),
                 ("stage", models.CharField(default="", max_length=200, verbose_name="stage")),
                 (
-                    "outcome",
-                    django_jobqueue.models.fields.ExactCharField(default="", max_length=10, verbose_name="outcome"),
+                    "state",
+                    django_jobqueue.models.fields.ExactCharField(default="", max_length=10, verbose_name="state"),
                 ),
                 ("updated_at", django_jobqueue.models.fields.ClockField(verbose_name="reported")),
             ],

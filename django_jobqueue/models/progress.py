@@ -13,13 +13,16 @@ from .fields import ClockField, ExactCharField, JobIdField
 
 
 class Progress(models.Model):
-    """The last report of a job; ``percent`` is NULL when nobody knows, ``outcome`` empty unless it was removed."""
+    """The last report of a job; ``percent`` is NULL when nobody knows.
+
+    ``state`` is that in which a job ended that a person has removed, and otherwise empty.
+    """
 
     job_id = JobIdField(_("job id"), primary_key=True, editable=False)
     connection = ExactCharField(_("connection"), max_length=MAX_CONNECTION_NAME)
     percent = models.SmallIntegerField(_("percent"), null=True)
     stage = models.CharField(_("stage"), max_length=MAX_STAGE, default="")
-    outcome = ExactCharField(_("outcome"), max_length=10, default="")
+    state = ExactCharField(_("state"), max_length=10, default="")
     updated_at = ClockField(_("reported"))
 
     class Meta:

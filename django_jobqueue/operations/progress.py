@@ -137,9 +137,9 @@ def _of_gone(ids: Sequence[UUID]) -> HowFar:
             if job_id not in found or found[job_id].updated_at < last.updated_at:
                 found[job_id] = last
     for place, job_id in enumerate(ids):
-        if job_id in found and found[job_id].outcome in _OTHER_ENDS:
+        if job_id in found and found[job_id].state in _OTHER_ENDS:
             last = found[job_id]
-            return HowFar(_OTHER_ENDS[last.outcome], _share(place, last.percent, len(ids)), last.stage)
+            return HowFar(_OTHER_ENDS[last.state], _share(place, last.percent, len(ids)), last.stage)
     return HowFar("processed", 100, found[ids[-1]].stage if ids[-1] in found else "")
 
 

@@ -48,20 +48,20 @@ def last_reports(driver: Driver, job_ids: Sequence[UUID]) -> dict[UUID, Progress
     return found
 
 
-def note_removed(driver: Driver, job_ids: Sequence[UUID], outcome: str, *, spoke: bool = False) -> None:
+def note_removed(driver: Driver, job_ids: Sequence[UUID], state: str, *, spoke: bool = False) -> None:
     """Keep how jobs ended that a person has removed, once that is committed: nothing else is left that could tell.
 
     A crash in between costs a page the truth: it says of the job, which is gone, that it is done.
     With ``spoke`` only of those that have said how far they were, so that the others cost nothing.
     """
-    store = partial(_store_outcome, driver, job_ids, outcome, spoke)
+    store = partial(_store_state, driver, job_ids, state, spoke)
     if driver.in_transaction():
         transaction.on_commit(store, using=driver.database, robust=True)
     else:
         store()
 
 
-def _store_outcome(driver: Driver, job_ids: Sequence[UUID], outcome: str, spoke: bool) -> None:
+def _store_state(driver: Driver, job_ids: Sequence[UUID], state: str, spoke: bool) -> None:
     try:
         found = driver.progress.get_many(job_ids)
     except Exception:
@@ -70,7 +70,7 @@ def _store_outcome(driver: Driver, job_ids: Sequence[UUID], outcome: str, spoke:
     nothing = ProgressRecord(None, "", EPOCH_UTC)
     last = {job_id: found.get(job_id, nothing) for job_id in (found if spoke else job_ids)}
     if last:
-        write_reports(driver, [Report(one, None, said.percent, said.stage, outcome) for one, said in last.items()])
+        write_reports(driver, [Report(one, None, said.percent, said.stage, state) for one, said in last.items()])
 
 
 def _note_failure(driver: Driver, what: str) -> None:

@@ -65,7 +65,7 @@ def test_the_report_of_a_job_that_has_ended_is_stored(store: Store) -> None:
     write(store, said(held, 100)._replace(token=None))
     record = store.driver.progress.get(held.id)
     assert record is not None
-    assert (record.percent, record.outcome) == (100, "")
+    assert (record.percent, record.state) == (100, "")
 
 
 def test_what_is_stored_together_leaves_the_end_the_last_word(store: Store, clock: Clock) -> None:

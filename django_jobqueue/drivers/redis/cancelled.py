@@ -25,7 +25,7 @@ class Waiting(NamedTuple):
 
 
 def kept(job: JobRecord, keep_for: KeepFor) -> tuple[Argument, Argument]:
-    """The arguments of ``call_off`` in the scripts; nothing is kept without a time."""
+    """The arguments of ``cancel_job`` in the scripts; nothing is kept without a time."""
     seconds = keep_for(job.name)
     return (write_cancelled(job), microseconds(seconds)) if seconds else ("", "")
 

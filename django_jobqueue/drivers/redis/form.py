@@ -299,14 +299,14 @@ def stamp(now: datetime | None) -> str:
 def report_arguments(report: Report) -> list[str]:
     percent = "" if report.percent is None else report.percent
     token = "" if report.token is None else report.token.hex
-    return [report.id.hex, token, f"{percent} {report.outcome} {report.stage}"]
+    return [report.id.hex, token, f"{percent} {report.state} {report.stage}"]
 
 
 def progress_record(text: bytes) -> ProgressRecord:
     """Raises Unreadable."""
     try:
-        moment, percent, outcome, stage = text.decode().split(" ", 3)
-        return ProgressRecord(int(percent) if percent else None, stage, from_microseconds(int(moment)), outcome)
+        moment, percent, state, stage = text.decode().split(" ", 3)
+        return ProgressRecord(int(percent) if percent else None, stage, from_microseconds(int(moment)), state)
     except ValueError as error:
         raise Unreadable(text) from error
 

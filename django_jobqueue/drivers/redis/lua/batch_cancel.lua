@@ -7,7 +7,7 @@ if not head or head.finished_at ~= '' then return {} end
 if head.cancelled_at == '' then
   head.cancelled_at = whole(clock(ARGV[1]))
   keep_batch(batch, head)
-  redis.call('ZADD', CALLED_OFF, head.cancelled_at, batch)
+  redis.call('ZADD', CANCELLED_OPEN, head.cancelled_at, batch)
 end
 local found, seen = {}, 0
 local first, past = range_of(batch, WAITED_FOR, FAILED)

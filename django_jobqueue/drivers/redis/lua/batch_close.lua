@@ -13,7 +13,7 @@ end
 head.finished_at = whole(now)
 keep_batch(batch, head)
 redis.call('ZREM', OVER, batch)
-redis.call('ZREM', CALLED_OFF, batch)
+redis.call('ZREM', CANCELLED_OPEN, batch)
 redis.call('ZREM', AWAITED, batch)
 redis.call('ZADD', ENDED, head.finished_at, batch)
 local queues = {}

@@ -14,7 +14,7 @@ for at = 3, #ARGV, 4 do
     if job then
       redis.call('ZREM', ready_key(place), member(id, job))
       redis.call('ZREM', scheduled_key(place), id)
-      call_off(now, id, job, ARGV[at + 2], ARGV[at + 3])
+      cancel_job(now, id, job, ARGV[at + 2], ARGV[at + 3])
     end
   end
 end

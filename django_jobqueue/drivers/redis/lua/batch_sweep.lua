@@ -12,4 +12,4 @@ for _, batch in ipairs(redis.call('ZRANGEBYSCORE', AWAITED, '-inf', before, 'LIM
   if #lost < limit then redis.call('ZREM', AWAITED, batch) end
   if #lost > 0 and has_begun then note_over(batch) end
 end
-return redis.call('ZRANGE', CALLED_OFF, 0, limit - 1)
+return redis.call('ZRANGE', CANCELLED_OPEN, 0, limit - 1)

@@ -5,6 +5,6 @@ if not job or job.state == 'reserved' or job.queue ~= ARGV[3] then return false 
 local found = {write(job), redis.call('HGET', BODIES, id) or '', redis.call('HGET', ERRORS, id) or ''}
 redis.call('ZREM', ready_key(1), member(id, job))
 redis.call('ZREM', scheduled_key(1), id)
-call_off(now, id, job, ARGV[4], ARGV[5])
+cancel_job(now, id, job, ARGV[4], ARGV[5])
 if job.batch ~= '' then end_member(job.batch, id, CANCELLED) end
 return found

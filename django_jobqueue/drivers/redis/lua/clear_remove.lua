@@ -6,7 +6,7 @@ for at = 3, #ARGV, 4 do
   local waited = redis.call('ZREM', ready_key(1), name) + redis.call('ZREM', scheduled_key(1), name) > 0
   local job = waited and find(id)
   if job and job.state ~= 'reserved' and job.queue == queue then
-    call_off(now, id, job, ARGV[at + 2], ARGV[at + 3])
+    cancel_job(now, id, job, ARGV[at + 2], ARGV[at + 3])
     if job.batch ~= '' then end_member(job.batch, id, CANCELLED) end
     removed = removed + 1
   end

@@ -1,7 +1,7 @@
 -- Stands before every script. KEYS are the sixteen of the connection, then two for each queue that the script may
 -- touch, in the order of its places; no script makes a key of its own. All of them lie in one hash slot.
 local JOBS, BODIES, ERRORS, QUEUES, RESERVED, UNREADABLE, RESULTS, EXPIRING = unpack(KEYS, 1, 8)
-local BATCHES, MEMBERS, AWAITED, OVER, CALLED_OFF, ENDED = unpack(KEYS, 9, 14)
+local BATCHES, MEMBERS, AWAITED, OVER, CANCELLED_OPEN, ENDED = unpack(KEYS, 9, 14)
 local PROGRESS, REPORTED = KEYS[15], KEYS[16]
 local KEPT_ERRORS = 20
 
@@ -171,7 +171,7 @@ local function keep_result(id, result, expires_at)
 end
 
 -- A job that is cancelled goes. What is kept of it begins with `result`, which is empty for nothing.
-local function call_off(now, id, job, result, keep_for)
+local function cancel_job(now, id, job, result, keep_for)
   if result ~= '' then
     local line = result .. ', "attempts": ' .. job.attempts .. ', "finished_at": ' .. whole(now) .. '}'
     keep_result(id, line, now + tonumber(keep_for))
