@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 from threading import Lock
 from typing import Any, ClassVar, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from django.db import (
     DatabaseError,
@@ -28,6 +28,7 @@ from django.db.models import Count, F, Min, QuerySet
 from ..exceptions import InvalidConnection
 from ..jobs.chunks import cut, job_bytes
 from ..jobs.flows import batch_of, caught
+from ..jobs.ids import new_token
 from ..jobs.records import (
     READY,
     RESERVED,
@@ -290,7 +291,7 @@ class DatabaseDriver(DeadLetterDriver):
             taken = rows[: asked.limit.leading([_candidate(row) for row in rows])]
             if not taken:
                 return Reserved([], more=False)
-            token = uuid4()
+            token = new_token()
             self._take([row[0] for row in taken], asked, token)
         return self._reserved(asked, token, taken, seen=len(rows), alone=len(taken) == 1, counted=False)
 
@@ -305,7 +306,7 @@ class DatabaseDriver(DeadLetterDriver):
         ids = [row[0] for row in rows][: asked.limit.leading([Candidate(*row[1:]) for row in rows])]
         if not ids:
             return Reserved([], more=False)
-        token = uuid4()
+        token = new_token()
         with own_transaction(self._database):
             self._take(ids, asked, token)
             own = self._jobs.filter(id__in=ids, token=token).annotate(_now=store_clock(asked.now))
@@ -323,7 +324,7 @@ class DatabaseDriver(DeadLetterDriver):
         )
 
     def _take_in_one_statement(self, asked: _Asked) -> Reserved:
-        token = uuid4()
+        token = new_token()
         sql, params = postgresql.reserve_statement(
             asked.queue,
             asked.worker,

@@ -14,10 +14,11 @@ from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
 from threading import Lock
 from typing import Any, ClassVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from ..exceptions import InvalidConnection
 from ..jobs.flows import batch_of, caught, read_callbacks, uncaught
+from ..jobs.ids import new_token
 from ..jobs.records import (
     CANCELLED,
     FAILED,
@@ -212,7 +213,7 @@ class MemoryDriver(Driver):
     def _reservation(self, job: _Job, worker: str, alone: bool, now: datetime, retry_after: float) -> Reservation:
         return Reservation(
             id=job.new.id,
-            token=uuid4(),
+            token=new_token(),
             worker=worker,
             connection=self.alias,
             queue=job.new.queue,

@@ -14,7 +14,7 @@ from functools import partial
 from operator import attrgetter
 from threading import Lock
 from typing import Any, ClassVar, cast
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, connections, router
 from redis import Redis
@@ -25,6 +25,7 @@ from redis.exceptions import RedisError
 from ...exceptions import InvalidConnection
 from ...jobs.chunks import cut
 from ...jobs.flows import batch_of, caught
+from ...jobs.ids import new_token
 from ...jobs.records import (
     AttemptRecord,
     BatchRecord,
@@ -174,7 +175,7 @@ class RedisDriver(DeadLetterDriver):
 
         The client sends a call again when its connection was lost; what the first one took goes back then.
         """
-        while (answer := self._reserve(queue, worker, limit, token := uuid4(), retry_after, now)) is None:
+        while (answer := self._reserve(queue, worker, limit, token := new_token(), retry_after, now)) is None:
             self._give_back(partial(_has_token, token.hex), now)
         _, more, *found = answer
         jobs, unreadable = [], []
@@ -263,7 +264,7 @@ class RedisDriver(DeadLetterDriver):
         return {key: form for key, form in dead.items() if form.id in kept}
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
-        token = uuid4().hex
+        token = new_token().hex
         claimed = self.store.run("claim", [], [stamp(now), microseconds(HOLD_SECONDS), limit, token])
         moment, has_unreadable, *found = claimed
         at = from_microseconds(int(moment))
