@@ -49,12 +49,14 @@ end
 -- refused; what moves jobs on, and out, must go on.
 local function go_on_when_full() redis.call('ZREM', RESERVED, '') end
 
--- One call of Redis for many arguments; Lua's stack holds a little less than 8000.
+-- One call of Redis for many arguments; Lua's stack holds a little less than 8000. Returns how many it added or removed.
 local LONGEST_CALL = 4000
 local function call_for(name, key, arguments)
+  local changed = 0
   for first = 1, #arguments, LONGEST_CALL do
-    redis.call(name, key, unpack(arguments, first, math.min(first + LONGEST_CALL - 1, #arguments)))
+    changed = changed + redis.call(name, key, unpack(arguments, first, math.min(first + LONGEST_CALL - 1, #arguments)))
   end
+  return changed
 end
 
 -- The fields of many ids, false where there is none.

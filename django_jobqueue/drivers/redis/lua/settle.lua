@@ -3,7 +3,7 @@
 local now, channel = clock(ARGV[1]), ARGV[2]
 go_on_when_full()
 local queues, following = {}, {}
-local gone, members, removed, fewer = {}, {}, {}, {}
+local gone, members, removed, fewer, leaving = {}, {}, {}, {}, {}
 
 local function back(id, job, place, ready_at)
   free(job)
@@ -31,7 +31,8 @@ function ends.remove(id, job, place, first, after)
   if batch ~= '' and next < after then
     change(batch, id, PENDING, PENDING, ARGV[next])
   elseif batch ~= '' then
-    end_member(batch, id, nil)
+    leaving[batch] = leaving[batch] or {}
+    table.insert(leaving[batch], batch .. PENDING .. id)
   end
   go(id, job, first, after)
 end
@@ -88,6 +89,9 @@ while at <= #ARGV do
 end
 call_for('ZREM', RESERVED, members)
 for _, key in ipairs({JOBS, BODIES, ERRORS}) do call_for('HDEL', key, removed) end
+for batch, names in pairs(leaving) do
+  if call_for('ZREM', MEMBERS, names) > 0 then note_over(batch) end
+end
 for queue, less in pairs(fewer) do count(queue, -less) end
 for _, at in ipairs(following) do add(at, now, queues, true) end
 tell(channel, queues)
