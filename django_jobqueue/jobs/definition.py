@@ -56,11 +56,16 @@ class Definition:
     signature: inspect.Signature = field(repr=False)
     parameter_names: tuple[str, ...] = field(repr=False)
     positional_counts: range = field(repr=False)
+    required: frozenset[str] = field(repr=False)
+    by_name: frozenset[str] = field(repr=False)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raise InvalidPayload unless the handler can be called with these arguments."""
+        # Binding takes longer than all else that a dispatch does before its statement.
         if not kwargs and len(args) in self.positional_counts:
-            return  # binding takes longer than all else that a dispatch does before its statement
+            return
+        if not args and self.required <= kwargs.keys() <= self.by_name:
+            return
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -109,6 +114,8 @@ def define(func: Callable[..., Any], options: Mapping[str, Any]) -> Definition:
         signature=signature,
         parameter_names=_positional_names(signature),
         positional_counts=_positional_counts(signature),
+        required=_required(signature),
+        by_name=_by_name(signature),
     )
 
 
@@ -276,6 +283,22 @@ def _positional_counts(signature: inspect.Signature) -> range:
     fewest = sum(parameter.default is parameter.empty for parameter in positional)
     takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
     return range(fewest, sys.maxsize if takes_any else len(positional) + 1)
+
+
+def _required(signature: inspect.Signature) -> frozenset[str]:
+    """The parameters without which a function cannot be called."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return frozenset(
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.default is parameter.empty and parameter.kind not in several
+    )
+
+
+def _by_name(signature: inspect.Signature) -> frozenset[str]:
+    """The parameters that may be given as keyword arguments; ``**kwargs`` take others too."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return frozenset(name for name, parameter in signature.parameters.items() if parameter.kind in named)
 
 
 def _check_sensitive(label: str, sensitive: frozenset[str], signature: inspect.Signature) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Self
 
 from ..drivers import Driver
 
@@ -48,18 +47,23 @@ class StoreHealth:
     def seconds_to_next_try(self) -> float:
         return max(0.0, self._next_try - time.monotonic()) if self.is_down else 0.0
 
-    @contextmanager
-    def reaching(self) -> Iterator[None]:
-        """Use the store; its outages end the block silently, all else is raised."""
-        try:
-            yield
-        except self.driver.outages as error:
-            if self.driver.is_busy(error):
-                self._is_busy = True
-            else:
-                self._fails(error)
-        else:
+    def reaching(self) -> Self:
+        """Use the store in a ``with`` block; its outages end the block silently, all else is raised."""
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if error is None:
             self._works = True
+        elif not isinstance(error, self.driver.outages):
+            return False
+        elif self.driver.is_busy(error):
+            self._is_busy = True
+        else:
+            self._fails(error)
+        return True
 
     def _fails(self, error: BaseException) -> None:
         self._works = False

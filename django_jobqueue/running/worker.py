@@ -11,7 +11,6 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 
 from django.dispatch import Signal
@@ -139,6 +138,8 @@ class Worker:
             while (reason := self._reason_to_stop(ends_at)) is None:
                 self._turned_at = time.monotonic()
                 refresh_connections()
+                # Before a wait, of which each step behind it keeps a job waiting.
+                self._surroundings = Surroundings()
                 self._end_turn()
                 self._settle_what_waits()
                 if self._turn():
@@ -171,6 +172,7 @@ class Worker:
         outages are raised.
         """
         self._desk.now = now
+        self._surroundings = Surroundings()
         for driver in self.drivers:
             self._desk.flush(driver.alias)  # what an outage has left
             rescue(driver, self.options.max_attempts, now)
@@ -223,7 +225,7 @@ class Worker:
             if not granted:
                 return False
             if granted < limit.rows:
-                limit = replace(limit, rows=granted)
+                limit = limit._replace(rows=granted)
             reserved = Reserved([], more=False)
             asked = time.monotonic()
             try:
@@ -274,7 +276,6 @@ class Worker:
     def _run_jobs(self, lane: Lane, count: int) -> None:
         """Run what is in hand, to its end or to a stop; an outage of the store ends it too."""
         arrived = time.monotonic()
-        surroundings = Surroundings()
         unbegun = count
         self._limit.begin()
         try:
@@ -282,7 +283,7 @@ class Worker:
                 unbegun -= 1
                 began = time.monotonic()
                 try:
-                    execute(job, lane.driver, self._desk, self.options, arrived, surroundings, self._limit)
+                    execute(job, lane.driver, self._desk, self.options, arrived, self._surroundings, self._limit)
                 finally:
                     self._hand.end()
                     self._limit.clear()

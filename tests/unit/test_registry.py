@@ -250,7 +250,7 @@ def test_a_call_that_the_handler_cannot_take_is_refused(args: list[Any], kwargs:
 def test_a_call_is_refused_exactly_when_python_would(function: Any) -> None:
     definition = define(functools.partial(function), {"name": "mail.send"})
     for count in range(5):
-        for kwargs in ({}, {"b": 2}, {"c": 2}):
+        for kwargs in ({}, {"a": 1}, {"b": 2}, {"c": 2}, {"a": 1, "b": 2}, {"a": 1, "c": 2}, {"items": 3}):
             args = list(range(count))
             try:
                 inspect.signature(function).bind(*args, **kwargs)

@@ -79,8 +79,8 @@ class Wire:
     def _pack(self, digest: str, keys: Sequence[str], arguments: Sequence[Argument]) -> bytes:
         count = self._count(keys)
         head = b"*%d\r\n" % (3 + count + len(arguments))
-        behind = [self._packed_keys, *packed(keys), *packed(arguments)]
-        return b"".join([head, *packed(["EVALSHA", digest, count]), *behind])
+        command = packed(["EVALSHA", digest, count])
+        return b"".join([head, *command, self._packed_keys, *packed([*keys, *arguments])])
 
     def _take(self) -> Any:
         """The one that is kept, or another; raises what connecting raises."""
