@@ -96,7 +96,7 @@ class Batch(Composite):
         """``dispatch`` for async code, on the thread whose transaction sync code sees."""
         return await sync_to_async(self.dispatch)()
 
-    def as_step(self) -> tuple[Step, UUID]:
+    def as_step(self) -> tuple[Prepared, UUID]:
         new, prepared = self._prepare()
         members = [write_step(Step(item.connection, item.job)) for item in prepared]
         text = json.dumps({**asdict(new), "id": new.id.hex, "members": members})
@@ -111,7 +111,7 @@ class Batch(Composite):
             max_attempts=RELAY_ATTEMPTS,
             masked=MASKED_ARGUMENTS,
         )
-        return Step(_driver_of(prepared).alias, job), new.id
+        return Prepared(_driver_of(prepared).alias, job, _waits(prepared)), new.id
 
     def _prepare(self) -> tuple[NewBatch, list[Prepared]]:
         batch_id = new_job_id()
@@ -215,6 +215,17 @@ def _prepared(calls: Iterable[Call | Chain], batch_id: UUID) -> list[Prepared]:
     return [call.prepare(batch_id)[0] if isinstance(call, Chain) else call.prepare(flow) for call in calls]
 
 
+def _waits(prepared: Sequence[Prepared]) -> bool:
+    """Whether a batch of these jobs waits for a commit: with it, or a job would have ended before it was a member."""
+    wishes = {item.after_commit for item in prepared}
+    if len(wishes) > 1:
+        raise InvalidOption(
+            "Some jobs of a batch have after_commit=False and others have not; they are stored together: give it to "
+            "all of them or to none."
+        )
+    return wishes != {False}
+
+
 def _driver_of(prepared: Sequence[Prepared]) -> Driver:
     aliases = sorted({item.connection for item in prepared}) or [DEFAULT]
     if len(aliases) > 1:
@@ -235,7 +246,7 @@ def _store(driver: Driver, new: NewBatch, prepared: Sequence[Prepared]) -> None:
     create = partial(driver.create_batch, new, [item.job.id for item in prepared])
     _store_members(driver, create, prepared, WaitingBatch(new.id, new.name, len(prepared), new))
     if not prepared:
-        _now_or_after_commit(driver, partial(close, driver, new.id))
+        _now_or_after_commit(driver, partial(close, driver, new.id), waits=True)
 
 
 def _join(driver: Driver, batch_id: UUID, job_ids: Sequence[UUID]) -> None:
@@ -250,11 +261,12 @@ def _store_members(
     driver: Driver, begin: Callable[[], object], prepared: Sequence[Prepared], batch: WaitingBatch
 ) -> None:
     """Make jobs members by ``begin``, and store them: in one transaction, or in steps of which each may fail."""
+    waits = _waits(prepared)
     if driver.supports_transactions:
         jobs = [item.job for item in prepared]
-        _now_or_after_commit(driver, partial(_store_at_once, driver, begin, prepared), jobs, batch)
+        _now_or_after_commit(driver, partial(_store_at_once, driver, begin, prepared), jobs, batch, waits=waits)
     else:
-        _now_or_after_commit(driver, begin, batch=batch)
+        _now_or_after_commit(driver, begin, batch=batch, waits=waits)
         store_many(prepared, batch)
 
 
@@ -265,9 +277,14 @@ def _store_at_once(driver: Driver, begin: Callable[[], object], prepared: Sequen
 
 
 def _now_or_after_commit(
-    driver: Driver, act: Callable[[], object], jobs: Sequence[NewJob] = (), batch: WaitingBatch | None = None
+    driver: Driver,
+    act: Callable[[], object],
+    jobs: Sequence[NewJob] = (),
+    batch: WaitingBatch | None = None,
+    *,
+    waits: bool,
 ) -> None:
-    alias = commit_awaited(driver)
+    alias = commit_awaited(driver) if waits else None
     if alias is None:
         act()
     else:

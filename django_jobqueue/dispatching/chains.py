@@ -26,7 +26,7 @@ class Composite:
 
     __slots__ = ()
 
-    def as_step(self) -> tuple[Step, UUID]:
+    def as_step(self) -> tuple[Prepared, UUID]:
         """The job that has its turn for it, and the id by which it is known."""
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class Chain:
         ``batch`` is the one that the chain belongs to.
         """
         made = [_made(part, is_first=index == 0) for index, part in enumerate(self.steps)]
-        first, *others = (step for step, _id in made)
+        first, *others = (Step(item.connection, item.job) for item, _id in made)
         if batch is not None:
             self._check_member(first, others)
         rest = Flow(tuple(others), None if self.catching is None else step_of(self.catching), batch)
@@ -93,7 +93,8 @@ class Chain:
                 f"The batch that the chain begins with takes {len(begun.job.payload)} bytes; PAYLOAD_LIMIT is {limit}. "
                 "Store the data and pass its key, or dispatch the batch by itself."
             )
-        return Prepared(*begun), [(step.connection, part_id) for step, part_id in made]
+        begins = Prepared(*begun, after_commit=made[0][0].after_commit)
+        return begins, [(item.connection, part_id) for item, part_id in made]
 
     def _check_member(self, first: Step, others: Sequence[Step]) -> None:
         """A member of a batch, which lives on one connection, and whose steps take turns as one job."""
@@ -131,14 +132,11 @@ def step_of(call: Call) -> Step:
     return Step(prepared.connection, prepared.job)
 
 
-def _made(part: Call | Composite, *, is_first: bool) -> tuple[Step, UUID]:
+def _made(part: Call | Composite, *, is_first: bool) -> tuple[Prepared, UUID]:
     if isinstance(part, Composite):
         return part.as_step()
-    if not is_first:
-        step = step_of(part)
-        return step, step.job.id
-    first = part.prepare()
-    return Step(first.connection, first.job), first.job.id
+    prepared = part.prepare() if is_first else Prepared(*step_of(part))
+    return prepared, prepared.job.id
 
 
 __all__ = ["Chain", "Composite", "DispatchedChain", "chain", "relay"]  # whoever may dispatch a chain can run its relays

@@ -21,6 +21,7 @@ from django_jobqueue.exceptions import InvalidOption, InvalidPayload
 from django_jobqueue.jobs import chunks
 from django_jobqueue.operations.progress import HowFar, how_far
 from django_jobqueue.running.timeouts import TimedOut
+from django_jobqueue.running.worker import Worker
 from tests.drivers.contract import Clock
 from tests.helpers.redis import entry, wipe
 
@@ -110,6 +111,44 @@ def test_a_dispatch_may_be_told_not_to_wait_for_the_commit(redis: Driver, echo: 
         assert count(redis) == 2
         raise Failure
     assert count(redis) == 2
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda job: chain(job.s(1), job.s(2)),
+        lambda job: batch([job.s(1), job.s(2)]),
+        lambda job: batch([chain(job.s(1), job.s(2))]),
+        lambda job: chain(batch([job.s(1)]), job.s(2)),
+    ],
+    ids=["chain", "batch", "batch of chains", "chain of batches"],
+)
+def test_so_may_a_chain_and_a_batch(redis: Driver, echo: Any, work: Any) -> None:
+    with suppress(Failure), transaction.atomic():
+        work(echo.using(after_commit=False)).dispatch()
+        jobs = count(redis)
+        assert jobs
+        raise Failure
+    assert count(redis) == jobs
+
+
+def test_a_batch_stored_at_once_ends_with_its_jobs(redis: Driver, echo: Any) -> None:
+    with suppress(Failure), transaction.atomic():
+        stored = batch([echo.using(after_commit=False).s(number) for number in range(2)]).dispatch()
+        while Worker().work_once():
+            pass
+        raise Failure
+    found = get_batch(stored.id)
+    assert found is not None
+    assert (found.total, found.done, found.pending) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("of", ["batch", "chain"])
+def test_the_jobs_of_a_batch_do_not_differ_in_whether_they_wait(redis: Driver, echo: Any, of: str) -> None:
+    mixed = batch([echo.using(after_commit=False).s(1), echo.s(2)])
+    with pytest.raises(InvalidOption, match=r"after_commit=False .* all of them or to none"):
+        (mixed if of == "batch" else chain(mixed, echo.s(3))).dispatch()
+    assert count(redis) == 0
 
 
 def test_a_database_that_joins_the_transaction_does_so_whatever_it_is_told(redis: Driver, echo: Any) -> None:
