@@ -65,10 +65,11 @@ class Waiter(Protocol):
 class Ear(Protocol):
     """Where news from other processes arrives: watched by whichever thread waits first, for all who listen."""
 
-    def begin(self) -> int | None:
+    def begin(self, on_free: Callable[[], None] | None = None) -> int | None:
         """Listen until ``end``; return the file descriptor to watch, None where there is nothing to listen to now.
 
-        That is so too while another thread listens. The first one connects, and waits for the server as any call does.
+        That is so too while another thread listens; when that ends, it calls ``on_free``, which must not block. The
+        first one connects, and waits for the server as any call does.
         """
 
     def hear(self) -> None:

@@ -119,7 +119,7 @@ class Waiter:
         held: dict[int, Ear] = {}
         try:
             for ear in ears:
-                if (descriptor := ear.begin()) is not None:
+                if (descriptor := ear.begin(bell.ring)) is not None:
                     held[descriptor] = ear
             self._is_watching = True  # before the look: who wakes us after it rings
             ready = readable([bell.descriptor, *held], seconds) if self._wakes.empty() else []

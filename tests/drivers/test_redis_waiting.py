@@ -135,6 +135,26 @@ def test_nobody_is_woken_for_a_queue_that_is_not_theirs(
     driver.unlisten(other)
 
 
+def test_when_one_that_listens_leaves_another_that_waits_listens(
+    driver: RedisDriver, elsewhere: RedisDriver, stopping: Stopping
+) -> None:
+    first, second = stopping.waiter(), stopping.waiter()
+    for waiter in (first, second):
+        driver.listen(waiter)
+    subscribed(driver)
+    with ThreadPoolExecutor() as threads:
+        listens = threads.submit(heard, driver, first)
+        wait_until(lambda: first._is_watching, "the first listens")
+        wait = threads.submit(heard, driver, second)
+        wait_until(lambda: second._is_watching, "the second waits")
+        driver.unlisten(first)
+        first.wake()
+        listens.result(DEADLINE)
+        elsewhere.push([new()])
+        assert wait.result(DEADLINE)
+    driver.unlisten(second)
+
+
 def test_whoever_waits_first_hears_for_all(driver: RedisDriver, elsewhere: RedisDriver, stopping: Stopping) -> None:
     waiters = [stopping.waiter() for _ in range(3)]
     for waiter in waiters:

@@ -42,6 +42,8 @@ class NewsEar:
         self._head = re.compile(rb"\$7\r\nmessage\r\n\$%d\r\n%s\r\n\$(\d+)\r\n" % (len(name), re.escape(name)))
         self._longest_head = len(name) + 50
         self._listening = Lock()
+        # Each step of a dictionary is one for all threads.
+        self._turned_away: dict[Callable[[], None], None] = {}
         self._news: PubSub | None = None
         self._socket: socket.socket | None = None
         self._rest = b""
@@ -50,13 +52,17 @@ class NewsEar:
 
     # In the thread that waits
 
-    def begin(self) -> int | None:
+    def begin(self, on_free: Callable[[], None] | None = None) -> int | None:
         """Listen from here on to ``end``; return the file descriptor to watch, None when there is nothing to listen to.
 
-        That is so too while another thread listens, which tells all.
+        That is so too while another thread listens, which tells all, and calls ``on_free`` at its end.
         """
+        if on_free is not None:
+            self._turned_away[on_free] = None  # before the try: whoever ends meanwhile must find it
         if not self._listening.acquire(blocking=False):
             return None
+        if on_free is not None:
+            self._turned_away.pop(on_free, None)
         try:
             if self._socket is None and time.monotonic() >= self._open_at:
                 self._open()
@@ -76,6 +82,9 @@ class NewsEar:
 
     def end(self) -> None:
         self._listening.release()
+        while self._turned_away:  # all, since some have gone on to a job meanwhile
+            with suppress(KeyError):
+                self._turned_away.popitem()[0]()
 
     # In any thread
 
@@ -85,7 +94,7 @@ class NewsEar:
             try:
                 self._catch_up()
             finally:
-                self._listening.release()
+                self.end()
 
     def close(self) -> None:
         with self._listening:
