@@ -344,6 +344,25 @@ def test_a_crash_between_the_dead_letter_and_the_end_of_the_job_is_mended_by_a_r
     assert (letter.id, letter.exception_message) == (failed.id, "boom")
 
 
+def lose_answers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The client sends each call of a script again, since the connection broke before the answer."""
+    run = SCRIPTS[name].run
+    monkeypatch.setattr(SCRIPTS[name], "run", lambda *given: [run(*given), run(*given)][1])
+
+
+@pytest.mark.parametrize("end", ["fails", "is lost"])
+def test_the_dead_letter_of_a_job_stays_when_the_answer_was_lost_on_its_way(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The job is gone: the second call finds nothing held, as after a rescue by another."""
+    job = store.dispatch(max_attempts=1)
+    held = store.take_one()
+    lose_answers(monkeypatch, "settle")
+    assert (store.fail(held) if end == "fails" else ids(store.lose())) == {job.id}
+    assert driver.queues() == []
+    assert [letter.id for letter in driver.failed()] == [job.id]
+
+
 def test_a_worker_that_tries_again_after_such_a_crash_leaves_one_dead_letter(
     store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,12 +7,13 @@ ends it by the same token: whatever crashes in between is dealt with when that h
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
@@ -122,6 +123,7 @@ class RedisDriver(DeadLetterDriver):
         self.ear: NewsEar | None = None
         self.progress = RedisProgress(self.store)
         self._listening = Lock()
+        self._id = new_token().hex
 
     @property
     def database(self) -> str:
@@ -545,8 +547,14 @@ class RedisDriver(DeadLetterDriver):
         """Return the ids that were still held."""
         if not ends.ids:
             return set()
-        ours = self.store.run("settle", ends.places, [stamp(now), self._channel, *ends.arguments])
+        call, keys = (new_token().hex, [self._answered]) if ends.has_dead else ("", [])
+        ours = self.store.run("settle", ends.places, [stamp(now), self._channel, call, *ends.arguments], *keys)
         return {ends.ids[position] for position in ours}
+
+    @property
+    def _answered(self) -> str:
+        """The key for the answer to the last call of this thread: with one for each call they would heap up."""
+        return self.keys.answered(f"{self._id}:{os.getpid()}:{get_ident()}")
 
 
 def _has_token(token: str, form: Form) -> bool:

@@ -60,9 +60,9 @@ class Keys:
         self.progress = self.common[_COMMON.index("progress")]
         self.channel = f"{self._tag}news"
 
-    def answered(self, worker: str) -> str:
-        """Which reserve of a worker was answered last; it goes by itself."""
-        return f"{self._tag}answered:{worker}"
+    def answered(self, caller: str) -> str:
+        """Which call of a worker, or of a thread, was answered last; it goes by itself."""
+        return f"{self._tag}answered:{caller}"
 
     def of(self, queues: Iterable[str]) -> list[str]:
         """KEYS behind the common ones for a script that may touch these queues, the first of which has place 1."""

@@ -1,6 +1,14 @@
--- now, channel, then for each reservation: id, token, place, what becomes of it, how many arguments follow, and these.
--- Returns the positions of those that were still held. Nothing follows from one that was not.
-local now, channel = clock(ARGV[1]), ARGV[2]
+-- now, channel, the name of the call or nothing, then for each reservation: id, token, place, what becomes of it, how
+-- many arguments follow, and these. Returns the positions of those that were still held. Nothing follows from one that
+-- was not. With a name the last key is for the answer: a dead letter that was written is taken back where its job was no
+-- longer held, which would be so of every job whose answer was lost on its way.
+local now, channel, call = clock(ARGV[1]), ARGV[2], ARGV[3]
+local answer = call ~= '' and last_answer(call)
+if answer then
+  local positions = {}
+  for position in string.gmatch(answer, '%d+') do positions[#positions + 1] = tonumber(position) end
+  return positions
+end
 go_on_when_full()
 local queues, following = {}, {}
 local gone, members, removed, fewer, leaving = {}, {}, {}, {}, {}
@@ -75,7 +83,7 @@ function ends.recover(id, job, place, first)
   back(id, job, place, whole(now))
 end
 
-local ours, at, position = {}, 3, 0
+local ours, at, position = {}, 4, 0
 while at <= #ARGV do
   local id, place, first = ARGV[at], tonumber(ARGV[at + 2]), at + 5
   local after = first + tonumber(ARGV[at + 4])
@@ -94,5 +102,6 @@ for batch, names in pairs(leaving) do
 end
 for queue, less in pairs(fewer) do count(queue, -less) end
 for _, at in ipairs(following) do add(at, now, queues, true) end
+if call ~= '' then keep_answer(call, table.concat(ours, ' ')) end
 tell(channel, queues)
 return ours
