@@ -120,6 +120,22 @@ def test_killed_half_way_and_run_again_it_loses_none_and_doubles_none(
     assert sorted(job.id for job in target.waiting("mail", limit=9)) == sorted(ids(jobs))
 
 
+@pytest.mark.parametrize("target", [REDIS], indirect=True)
+def test_a_job_whose_removal_was_answered_in_vain_stays_at_its_new_place(
+    target: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client sends the call again, and the second finds no job, as where a worker is faster."""
+    from django_jobqueue.drivers.redis.scripts import SCRIPTS
+
+    job = new(queue="mail")
+    target.push([job])
+    run = SCRIPTS["cancel"].run
+    monkeypatch.setattr(SCRIPTS["cancel"], "run", lambda *given: [run(*given), run(*given)][1])
+    assert move("other", "default").moved == 1
+    assert target.queues() == []
+    assert [record.id for record in connections["default"].waiting("mail", limit=9)] == [job.id]
+
+
 def test_a_job_that_a_worker_takes_meanwhile_ends_where_it_is(target: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     source = connections["default"]
     source.push([new("taken", queue="mail"), new("moved", queue="mail")])

@@ -383,12 +383,14 @@ class RedisDriver(DeadLetterDriver):
     def cancel(
         self, job_id: UUID, *, keep_for: KeepFor = keep_nothing, now: datetime | None = None
     ) -> JobRecord | None:
+        parts = self.store.parts(job_id)
         try:
-            job = job_record(job_id.hex.encode(), self.store.parts(job_id), self.alias)
+            job = job_record(job_id.hex.encode(), parts, self.alias)
         except Unreadable:
             return None
-        found = self.store.run("cancel", [job.queue], [stamp(now), job_id.hex, job.queue, *kept(job, keep_for)])
-        return job_record(job_id.hex.encode(), found, self.alias) if found else None
+        arguments = [stamp(now), job_id.hex, job.queue, *kept(job, keep_for), new_token().hex]
+        found = self.store.run("cancel", [job.queue], arguments, self._answered)
+        return job_record(job_id.hex.encode(), [*found, *parts[len(found) :]], self.alias) if found else None
 
     def clear(self, queue: str, *, limit: int, keep_for: KeepFor = keep_nothing, now: datetime | None = None) -> int:
         removed, *found = self.store.run("clear", [queue], [queue, limit])
