@@ -406,13 +406,54 @@ def test_a_dead_letter_of_a_job_that_was_lost_meanwhile_is_taken_back(
         add(*given)
         store.clock.tick(HOLD_SECONDS + 100)
         with monkeypatch.context() as patched:
-            patched.setattr(driver.dead_letters, "settled_before", lambda forms: set())
+            patched.setattr(driver.dead_letters, "settled_before", lambda *given: {})
             store.rescue(max_attempts=5)
 
     monkeypatch.setattr(driver.dead_letters, "add", stopped)
     assert store.fail(old) == set()
     assert driver.failed_count() == 0
     assert store.get(job).state == "ready"
+
+
+def test_a_dead_letter_by_which_a_rescue_removed_its_job_is_not_taken_back(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that wrote it was stopped for longer than it held on, before it ended the job."""
+    job = store.dispatch(max_attempts=5)
+    old = store.take_one()
+    run = SCRIPTS["settle"].run
+
+    def stopped(*given: Any) -> Any:
+        monkeypatch.undo()
+        store.clock.tick(HOLD_SECONDS + 100)
+        store.rescue(max_attempts=5)
+        return run(*given)
+
+    monkeypatch.setattr(SCRIPTS["settle"], "run", stopped)
+    assert store.fail(old) == set()
+    assert driver.queues() == []
+    assert [letter.id for letter in driver.failed()] == [job.id]
+
+
+def test_a_dead_letter_that_is_taken_back_while_a_rescue_looks_leaves_the_job(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = store.dispatch(max_attempts=5)
+    failed = store.take_one()
+    lose_redis(monkeypatch, driver, "settle")
+    with pytest.raises(ConnectionError):
+        store.fail(failed)
+    update = QuerySet.update
+
+    def taken_back(rows: Any, **values: Any) -> int:
+        if rows.model is FailedJob:
+            FailedJob.objects.all().delete()
+        return update(rows, **values)
+
+    monkeypatch.setattr(QuerySet, "update", taken_back)
+    assert ids(store.lose(max_attempts=5)) == {job.id}
+    assert store.get(job).state == "ready"
+    assert driver.failed_count() == 0
 
 
 def test_a_dead_letter_that_is_retried_before_its_job_has_left_takes_the_place_of_that(
@@ -426,8 +467,8 @@ def test_a_dead_letter_that_is_retried_before_its_job_has_left_takes_the_place_o
         store.fail(failed)
     settled_before = driver.dead_letters.settled_before
 
-    def retried(forms: Any) -> Any:
-        found = settled_before(forms)
+    def retried(*given: Any) -> Any:
+        found = settled_before(*given)
         number = driver.last_failed_number()
         assert store.retry(number) == {number}
         return found

@@ -47,7 +47,7 @@ from ...jobs.records import (
     ResultRecord,
     Settlement,
 )
-from ...jobs.times import from_microseconds, microseconds
+from ...jobs.times import EPOCH_UTC, from_microseconds, microseconds
 from ...models import FailedJob, Job
 from ..base import (
     CANCEL_LIMIT,
@@ -230,7 +230,7 @@ class RedisDriver(DeadLetterDriver):
         return self._end(ends, None)
 
     def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> set[UUID]:
-        dead = self._store_dead([item for item in settlements if isinstance(item, Fail)], now)
+        dead, stored_at = self._store_dead([item for item in settlements if isinstance(item, Fail)], now)
         ends = Ends()
         for item in settlements:
             if isinstance(item, Complete):
@@ -241,14 +241,17 @@ class RedisDriver(DeadLetterDriver):
                 held = item.reservation
                 ends.remove(held.id, held.token.hex, held.queue, item.then, batch=item.batch, has_failed=True)
         ours = self._end(ends, now)
-        self.dead_letters.drop({form.id: form.retries for form in dead.values() if form.id not in ours})
+        self.dead_letters.take_back([form for form in dead.values() if form.id not in ours], stored_at)
         self._wake(ready_queues(item for item in settlements if item.reservation.id in ours))
         return ours
 
-    def _store_dead(self, fails: Sequence[Fail], now: datetime | None) -> dict[tuple[UUID, str], Form]:
-        """Write the dead letters of what is still held; return the form of each that is kept by its id and token."""
+    def _store_dead(self, fails: Sequence[Fail], now: datetime | None) -> tuple[dict[tuple[UUID, str], Form], datetime]:
+        """Write the dead letters of what is still held.
+
+        Return the form of each that is kept, by its id and token, and the moment of the letters.
+        """
         if not fails:
-            return {}
+            return {}, EPOCH_UTC
         reservations = names_and_tokens(item.reservation for item in fails)
         moment, *found = self.store.run("hold", [], [stamp(now), microseconds(HOLD_SECONDS), *reservations])
         dead, errors = {}, {}
@@ -262,8 +265,9 @@ class RedisDriver(DeadLetterDriver):
             if key in dead:
                 body = Body(held.payload, held.metadata, held.masked, held.flow)
                 jobs.append((dead_job(dead[key], body, errors[key]), item.record))
-        kept = self.dead_letters.store(jobs, from_microseconds(int(moment)))
-        return {key: form for key, form in dead.items() if form.id in kept}
+        stored_at = from_microseconds(int(moment))
+        kept = self.dead_letters.store(jobs, stored_at)
+        return {key: form for key, form in dead.items() if form.id in kept}, stored_at
 
     def rescue(self, *, max_attempts: int, limit: int = RESCUE_LIMIT, now: datetime | None = None) -> list[Rescued]:
         token = new_token().hex
@@ -324,7 +328,7 @@ class RedisDriver(DeadLetterDriver):
         """End reservations of lost workers, which are held for us."""
         if not forms:
             return []
-        over = self.dead_letters.settled_before(forms)
+        over = self.dead_letters.settled_before(forms, moment)
         rescued = {form.id: how.rescued(form, moment) for form in forms if form.id not in over}
         dead = [form for form in forms if form.id in rescued and rescued[form.id].dead_lettered]
         letters = [(self._dead_job(form), cast(AttemptRecord, rescued[form.id].record)) for form in dead]
@@ -345,7 +349,7 @@ class RedisDriver(DeadLetterDriver):
             elif not rescued[form.id].dead_lettered:
                 ends.recover(form, rescued[form.id], counts=how.spends)
         ours = self._end(ends, now)
-        self.dead_letters.drop({form.id: form.retries for form in dead if form.id not in ours})
+        self.dead_letters.take_back([form for form in dead if form.id not in ours], moment)
         return [each for job_id, each in rescued.items() if job_id in ours]
 
     def _dead_job(self, form: Form) -> Job:

@@ -8,10 +8,11 @@ the row was left.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from django.db import DataError, IntegrityError
@@ -21,6 +22,7 @@ from ...jobs.names import MAX_JOB_NAME, MAX_QUEUE_NAME
 from ...jobs.records import AttemptHistory, AttemptRecord, NewJob
 from ...jobs.times import from_microseconds
 from ...models import FailedJob, Job
+from ...models.fields import store_clock
 from ..dead_letters import DeadLetters, letter_bytes
 from ..transactions import own_transaction, repeating
 from .form import Body, Form, Places, job_arguments, read_id
@@ -107,24 +109,32 @@ class RedisLetters(DeadLetters):
         repeating(self.database, write)
         return {job.id for job, _ in jobs}
 
-    def drop(self, retries: Mapping[UUID, int]) -> None:
-        """Delete dead letters with exactly so many retries: what was stored for jobs that were somebody else's."""
-        for job_id, count in retries.items():
-            repeating(self.database, self._rows.filter(job_id=job_id, retries=count).delete)
+    def take_back(self, forms: Iterable[Form], stored_at: datetime) -> None:
+        """Delete the dead letters that were stored at this moment for jobs that are somebody else's."""
+        for form in forms:
+            rows = self._rows.filter(job_id=form.id, retries=form.retries, failed_at=store_clock(stored_at))
+            repeating(self.database, rows.delete)
 
-    def settled_before(self, forms: Collection[Form]) -> dict[UUID, AttemptRecord]:
-        """Which of these jobs have their dead letter, and its error; rows that a retry has left are deleted."""
+    def settled_before(self, forms: Collection[Form], now: datetime) -> dict[UUID, AttemptRecord]:
+        """Which of these jobs have their dead letter, and its error; rows that a retry has left are deleted.
+
+        A letter is of this moment from here on: who stored it may be alive, and would take it back for having lost the
+        job. Who did so before leaves the job to us.
+        """
         if not forms:
             return {}
         retries = {form.id: form.retries for form in forms}
-        columns = ("job_id", "retries", "attempts", "exception_class", "exception_message")
-        rows = list(self._rows.filter(job_id__in=retries).values_list(*columns))
-        self.drop({job_id: count for job_id, count, *_ in rows if count < retries[job_id]})
-        return {
-            job_id: _error(attempts, exception_class, message)
-            for job_id, count, attempts, exception_class, message in rows
-            if count >= retries[job_id]
-        }
+        columns = ("id", "job_id", "retries", "attempts", "exception_class", "exception_message")
+        found = {}
+        for number, job_id, count, attempts, exception_class, message in self._rows.filter(
+            job_id__in=retries
+        ).values_list(*columns):
+            row = self._rows.filter(id=number)
+            if count < retries[job_id]:
+                repeating(self.database, row.delete)
+            elif repeating(self.database, partial(row.update, failed_at=store_clock(now))):
+                found[job_id] = _error(attempts, exception_class, message)
+        return found
 
     def put_back(
         self, retry_for: Mapping[int, float | None], push: Callable[[list[Returning]], None]
