@@ -101,6 +101,7 @@ def test_two_connections_with_one_prefix_are_an_error(settings: Any) -> None:
         ({"CACHE": "broken"}, "broken"),
         ({"CACHE": "sharded"}, "DefaultClient"),
         ({"CACHE": "decoding"}, "decode_responses"),
+        ({"CACHE": "decoding by URL"}, "decode_responses"),
         ({"PREFIX": "{shop}"}, "braces"),
         ({"PREFIX": "shop\n"}, "printed"),
         ({"PREFIX": 7}, "short string"),
@@ -113,6 +114,7 @@ def test_an_entry_that_cannot_work_is_an_error_with_the_cure(settings: Any, chan
     cache(settings, "broken", BACKEND="absent.Backend")
     cache(settings, "sharded", OPTIONS={"CLIENT_CLASS": "django_redis.client.ShardClient"})
     cache(settings, "decoding", OPTIONS={"CONNECTION_POOL_KWARGS": {"decode_responses": True}})
+    cache(settings, "decoding by URL", LOCATION="redis://127.0.0.1:6379/0?decode_responses=false")
     configure(settings, fast=entry(**changes))
     assert set(found()) == {"E002"}
     assert said in found()["E002"].msg

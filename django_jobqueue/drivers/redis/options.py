@@ -12,7 +12,7 @@ from django_redis.cache import RedisCache
 from django_redis.client import ShardClient
 
 from ...exceptions import InvalidConnection
-from .servers import servers_of
+from .servers import decodes, servers_of
 
 KEYS = ("CACHE", "DATABASE", "PREFIX")
 DEFAULT_CACHE = "default"
@@ -71,8 +71,7 @@ def _check_cache(alias: str, name: object) -> None:
             f"The cache {name!r} of the queue connection {alias!r} is spread over several servers by ShardClient, and "
             "a queue needs one; name an alias with the DefaultClient."
         )
-    given = settings.CACHES[name].get("OPTIONS", {}).get("CONNECTION_POOL_KWARGS", {})
-    if given.get("decode_responses"):
+    if decodes(name):
         raise InvalidConnection(
             f"The cache {name!r} of the queue connection {alias!r} has decode_responses, and what lies in Redis may "
             "be no text; remove it, or name another alias."

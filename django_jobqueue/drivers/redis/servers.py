@@ -26,16 +26,33 @@ PATIENCE = 2.0
 
 def servers_of(cache: str) -> list[str]:
     """``host:port/number`` of each server of a cache, the first of which is written to; its text where it is no URL."""
-    location = settings.CACHES[cache].get("LOCATION") or ""
-    urls = re.split("[;,]", location) if isinstance(location, str) else [str(each) for each in location]
     options = settings.CACHES[cache].get("OPTIONS", {})
-    return [_server(url, options) for url in urls]
+    return [_server(url, options) for url in _urls(cache)]
+
+
+def decodes(cache: str) -> bool:
+    """Whether a cache of django-redis is told to return text; of a URL redis-py takes every word for yes."""
+    given = settings.CACHES[cache].get("OPTIONS", {}).get("CONNECTION_POOL_KWARGS", {})
+    return any({**given, **(_parsed(url) or {})}.get("decode_responses") for url in _urls(cache))
+
+
+def _urls(cache: str) -> list[str]:
+    location = settings.CACHES[cache].get("LOCATION") or ""
+    return re.split("[;,]", location) if isinstance(location, str) else [str(each) for each in location]
+
+
+def _parsed(url: str) -> Mapping[str, Any] | None:
+    """None where it is no URL."""
+    try:
+        found: Mapping[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return None
+    return found
 
 
 def _server(url: str, options: Mapping[str, Any]) -> str:
-    try:
-        parsed: Mapping[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
-    except ValueError:
+    parsed = _parsed(url)
+    if parsed is None:
         return url
     # As redis-py has it, the URL comes first; Django's own backend gives it all OPTIONS, django-redis these only.
     found = {**options, **options.get("CONNECTION_POOL_KWARGS", {}), **parsed}
