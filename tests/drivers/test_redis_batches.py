@@ -299,6 +299,15 @@ def test_a_batch_that_cannot_be_read_stops_no_sweep(store: Store, driver: RedisD
 # What is left behind, and what it costs
 
 
+@pytest.mark.parametrize("key", ["over", "cancelled"])
+@pytest.mark.parametrize("name", [b"", b"\xff\x00", b"x" * 32])
+def test_a_name_that_is_no_batch_stops_no_sweep(store: Store, driver: RedisDriver, key: str, name: bytes) -> None:
+    batch_id, _jobs = create(store, 0)
+    driver.client.zadd(getattr(driver.keys, key), {name: 0})
+    assert [closed.record.id for closed in driver.sweep_batches(limit=2, now=store.clock.now)] == [batch_id]
+    assert driver.client.zcard(getattr(driver.keys, key)) == 0
+
+
 def test_nothing_is_left_of_batches_that_were_pruned(
     store: Store, driver: RedisDriver, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

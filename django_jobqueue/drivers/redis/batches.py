@@ -9,7 +9,7 @@ members are cancelled after a while.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 from uuid import UUID
@@ -20,7 +20,7 @@ from ...jobs.times import from_microseconds, microseconds
 from ..base import KeepFor
 from .cancelled import Waiting, pages
 from .ends import Argument, in_groups
-from .form import Places, Unreadable, job_arguments
+from .form import Places, Unreadable, job_arguments, read_id
 from .store import RedisStore
 
 VERSION = "1"
@@ -113,15 +113,27 @@ class RedisBatches:
     def cancelled_and_open(self, limit: int, now: str) -> list[UUID]:
         """And cancel those whose jobs will not come any more."""
         found = self._store.run("batch_sweep", [], [now, microseconds(AWAITED_SECONDS), limit])
-        return [UUID(name.decode()) for name in found]
+        return self._ids(self._store.keys.cancelled, found)
 
     def over(self, limit: int) -> list[UUID]:
         """Batches without a pending member that nobody has closed."""
         names = cast(list[bytes], self._store.client.zrange(self._store.keys.over, 0, limit - 1))
-        return [UUID(name.decode()) for name in names]
+        return self._ids(self._store.keys.over, names)
 
     def prune(self, older_than: float, limit: int, now: str) -> int:
         return int(self._store.run("batch_prune", [], [now, microseconds(older_than), limit, MOST_PRUNED_MEMBERS]))
+
+    def _ids(self, key: str, names: Iterable[bytes]) -> list[UUID]:
+        """What is none goes: nobody else would take it from there, and batches behind it would wait."""
+        found, strange = [], []
+        for name in names:
+            try:
+                found.append(read_id(name))
+            except ValueError:
+                strange.append(name)
+        if strange:
+            self._store.client.zrem(key, *strange)
+        return found
 
     def _read(self, batch_id: UUID, now: str) -> Stored | None:
         found = self._store.run("batch_get", [], [now, batch_id.hex])

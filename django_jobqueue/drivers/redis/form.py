@@ -57,6 +57,7 @@ class Keys:
         self.common = [f"{self._tag}{name}" for name in _COMMON]
         self.jobs, self.bodies, self.errors, self.queues, self.reserved, self.unreadable = self.common[:6]
         self.over = self.common[_COMMON.index("over")]
+        self.cancelled = self.common[_COMMON.index("cancelled")]
         self.progress = self.common[_COMMON.index("progress")]
         self.channel = f"{self._tag}news"
 
