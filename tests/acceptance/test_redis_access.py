@@ -97,6 +97,19 @@ def test_a_full_server_refuses_dispatches_and_lets_workers_go_on(server: Redis, 
     driver.close()
 
 
+def test_a_body_that_cannot_be_read_keeps_no_other_job_on_a_full_server(server: Redis, settings: Any) -> None:
+    driver = driver_on(settings, LOCATION=f"redis://127.0.0.1:{server.port}/0", OPTIONS={"SOCKET_TIMEOUT": 10})
+    broken, sound = new(), new()
+    driver.push([broken, sound])
+    driver.client.hset(driver.keys.bodies, broken.id.hex, "no body")
+    server.execute("CONFIG SET maxmemory 1")
+    held = driver.reserve("default", "w1", ReserveLimit(rows=9, max_attempts=3), retry_after=90).jobs
+    assert [job.id for job in held] == [sound.id]
+    driver.rescue(max_attempts=3)
+    assert [letter.id for letter in driver.failed()] == [broken.id]
+    driver.close()
+
+
 @pytest.fixture
 def sentinel_port(server: Redis, tmp_path: Path) -> Iterator[int]:
     port = free_port()
