@@ -21,7 +21,7 @@ from ..exceptions import InvalidPayload
 from .ids import new_job_id
 from .payloads import FORMAT, decode, encode, encode_result, fill, fill_in_vain, has_slot, secret_paths
 from .records import AttemptRecord, BatchRecord, NewJob, Reservation
-from .times import from_microseconds, to_microseconds
+from .times import from_microseconds, seconds, to_microseconds
 
 RELAY = "django_jobqueue.relay"
 SPREAD = "django_jobqueue.spread"
@@ -43,8 +43,12 @@ class Step(NamedTuple):
         """This step with what follows it: of a batch, in the arguments of the job that spreads it out."""
         if self.job.name != SPREAD:
             return self._replace(job=self.job._replace(flow=rest.write()))
-        (batch, _rest), _kwargs = decode(self.job.payload, self.job.format)
-        payload = encode([batch, rest.write()], {}, (), NO_LIMIT)
+        payload = self.job.payload
+        try:
+            (batch, _rest), _kwargs = decode(payload, self.job.format)
+            payload = encode([batch, rest.write()], {}, (), NO_LIMIT)
+        except ValueError:
+            pass  # it has no such payload, as it will say when it has its turn
         return self._replace(job=self.job._replace(payload=payload, flow=Flow(catch=rest.catch).write()))
 
 
@@ -247,6 +251,9 @@ def read_step(body: dict[str, Any]) -> Step:
     for field, kind in _NUMBERS.items():
         if not isinstance(getattr(job, field), kind):
             raise TypeError(f"{field} is no number")
+    for field in _DURATIONS:
+        if (value := getattr(job, field)) is not None:
+            seconds(field, value)
     if job.flow is not None:
         _check_text("flow", job.flow)
     return Step(connection, job)
@@ -338,5 +345,6 @@ _NUMBERS = {
     "retry_for": int | float | None,
     "delay": int | float | None,
 }
+_DURATIONS = ("delay", "retry_for")
 _NO_DEFAULT = object()
 NO_LIMIT = 2**62  # for what was within the limit when it was dispatched, and an error, which is short

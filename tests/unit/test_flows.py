@@ -13,7 +13,7 @@ import pytest
 from django_jobqueue import PREVIOUS, InvalidPayload
 from django_jobqueue.jobs.flows import RELAY, SPREAD, Callbacks, Flow, Step, caught, read, read_callbacks, read_step
 from django_jobqueue.jobs.payloads import decode, encode, encode_result, fill, has_slot, with_slots
-from django_jobqueue.jobs.records import AttemptRecord, NewJob, Reservation
+from django_jobqueue.jobs.records import AttemptRecord, BatchRecord, NewJob, Reservation
 
 LIMIT = 1000
 
@@ -84,6 +84,8 @@ def test_text_that_is_no_flow_is_refused(text: str) -> None:
         {"rank": "1"},
         {"format": None},
         {"delay": "soon"},
+        {"delay": float("nan")},
+        {"retry_for": 1e308},
         {"flow": {}},
     ],
 )
@@ -109,6 +111,17 @@ def test_a_catch_whose_arguments_cannot_be_read_has_its_turn_all_the_same() -> N
     relayed = Step("elsewhere", new(SPREAD, payload="none"))
     (relay,) = caught(Flow(catch=relayed).write(), uuid4(), "a", "q", 0, "default", record)
     assert (relay.name, relay.flow) == (RELAY, None)
+
+
+@pytest.mark.parametrize("text", ["none", '{"args":[7],"kwargs":{}}'])
+def test_a_batch_that_cannot_be_read_has_its_turn_as_a_step_all_the_same(text: str) -> None:
+    """Where the step before it is a batch, no worker could end that, and each would meet it again."""
+    catch, broken = step(), Step("default", new(SPREAD, payload=text))
+    chain = Flow(steps=(broken, step()), catch=catch).write()
+    given: dict[str, Any] = {**dict.fromkeys(BatchRecord.__slots__), "id": uuid4(), "connection": "default"}
+    record = BatchRecord(**{**given, "total": 0, "pending": 0, "failed": 0, "cancelled": 0})
+    (job,) = Callbacks(chain=chain).at_the_end(record)
+    assert (job.id, job.payload, read(job.flow)) == (broken.job.id, text, Flow(catch=catch))
 
 
 def test_the_next_step_has_those_behind_it_as_its_flow() -> None:
