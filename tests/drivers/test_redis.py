@@ -435,6 +435,54 @@ def test_a_dead_letter_by_which_a_rescue_removed_its_job_is_not_taken_back(
     assert [letter.id for letter in driver.failed()] == [job.id]
 
 
+def test_a_worker_that_is_late_with_a_dead_letter_leaves_that_of_the_rescue(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped before it wrote its own, which took the place of the one by which the job had ended."""
+    job = store.dispatch(max_attempts=1)
+    old = store.take_one()
+    keep = driver.dead_letters.store
+
+    def stopped(*given: Any) -> Any:
+        monkeypatch.undo()
+        store.clock.tick(HOLD_SECONDS + 100)
+        assert ids(store.rescue()) == {job.id}
+        return keep(*given)
+
+    monkeypatch.setattr(driver.dead_letters, "store", stopped)
+    assert store.fail(old) == set()
+    assert driver.queues() == []
+    assert [letter.id for letter in driver.failed()] == [job.id]
+
+
+def test_a_rescue_that_is_late_with_a_dead_letter_keeps_that_of_the_worker(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker goes on when the rescue has found none, and loses the job to it: then it takes nothing back."""
+    job = store.dispatch(max_attempts=1)
+    old = store.take_one()
+    keep = driver.dead_letters.store
+
+    def overtaken(*given: Any) -> Any:
+        monkeypatch.undo()
+        keep(*kept_by_worker)
+        return keep(*given)
+
+    def stopped(*given: Any) -> Any:
+        kept_by_worker[:] = given
+        monkeypatch.undo()
+        store.clock.tick(HOLD_SECONDS + 100)
+        monkeypatch.setattr(driver.dead_letters, "store", overtaken)
+        assert ids(store.rescue()) == {job.id}
+        return {job.id}
+
+    kept_by_worker: list[Any] = []
+    monkeypatch.setattr(driver.dead_letters, "store", stopped)
+    assert store.fail(old) == set()
+    assert driver.queues() == []
+    assert [letter.id for letter in driver.failed()] == [job.id]
+
+
 def test_a_dead_letter_that_is_taken_back_while_a_rescue_looks_leaves_the_job(
     store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

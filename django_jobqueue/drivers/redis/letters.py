@@ -82,6 +82,8 @@ class RedisLetters(DeadLetters):
     def store(self, jobs: Sequence[tuple[Job, AttemptRecord]], now: datetime) -> set[UUID]:
         """Keep the jobs in a transaction of their own; return the ids of those that are kept.
 
+        A letter of the same life of a job is somebody else's, who may end the job by it, while one of us was stopped.
+        It stays, as of a moment that is nobody's, so that nobody takes it back.
         One that the database refuses stands in nobody's way: it is kept alone, in plain ASCII. What it refuses even
         so is logged.
         """
@@ -101,13 +103,18 @@ class RedisLetters(DeadLetters):
 
     def _store_all(self, jobs: Sequence[tuple[Job, AttemptRecord]], now: datetime) -> set[UUID]:
         fitting = [(job, replace(record, message=_message(record.message))) for job, record in jobs]
+        ids = {job.id for job, _ in jobs}
 
         def write() -> None:
             with own_transaction(self.database):
-                self.add(fitting, now)
+                found = dict(self._rows.filter(job_id__in=ids).values_list("job_id", "retries"))
+                fresh = [(job, record) for job, record in fitting if found.get(job.id, -1) < job.retries]
+                self.add(fresh, now)
+                if shared := ids.difference(job.id for job, _ in fresh):
+                    self._rows.filter(job_id__in=shared).update(failed_at=store_clock(now, plus=1))
 
         repeating(self.database, write)
-        return {job.id for job, _ in jobs}
+        return ids
 
     def take_back(self, forms: Iterable[Form], stored_at: datetime) -> None:
         """Delete the dead letters that were stored at this moment for jobs that are somebody else's."""
