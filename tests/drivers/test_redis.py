@@ -276,6 +276,28 @@ def test_a_reserve_whose_answer_was_lost_on_its_way_takes_nothing_twice(
     assert driver.sizes(now=store.clock.now)["default"].reserved == 4
 
 
+@pytest.mark.parametrize("by", ["a dispatch", "a retry"])
+def test_a_job_that_ends_before_its_push_is_sent_again_is_not_stored_again(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """The answer to the first call was lost on its way, and a worker was fast."""
+    letters = store.bury(new()) if by == "a retry" else []
+    run, ended = SCRIPTS["push"].run, []
+
+    def again(*given: Any) -> Any:
+        run(*given)
+        ended.extend(store.complete(store.take_one()))
+        return run(*given)
+
+    monkeypatch.setattr(SCRIPTS["push"], "run", again)
+    if letters:
+        store.retry(letters[0].number)
+    else:
+        store.dispatch()
+    assert len(ended) == 1
+    assert driver.queues() == []
+
+
 def test_a_reservation_expires_by_its_own_age_and_not_by_the_jobs(store: Store, clock: Clock) -> None:
     """F12"""
     job = store.dispatch(delay=500)

@@ -148,9 +148,15 @@ class RedisDriver(DeadLetterDriver):
             return set()
         places = Places()
         arguments = [argument for job in jobs for argument in job_arguments(job, places)]
-        stored = self.store.run("push", places, [stamp(now), self._channel, *arguments])
+        stored = self._store(places, arguments, now)
         self._wake(job.queue for job in jobs if is_ready_at_once(job))
         return {jobs[position].id for position in stored}
+
+    def _store(self, places: Places, arguments: Sequence[Argument], now: datetime | None) -> list[int]:
+        """The positions of those jobs that were stored."""
+        given = [stamp(now), self._channel, new_token().hex, *arguments]
+        stored: list[int] = self.store.run("push", places, given, self._answered)
+        return stored
 
     # A worker's turn
 
@@ -443,7 +449,7 @@ class RedisDriver(DeadLetterDriver):
         for chunk in cut(rows, attrgetter("size")):
             places = Places()
             arguments = [argument for row in chunk for argument in row.arguments(places, self._flow_left(row.job_id))]
-            self.store.run("push", places, [stamp(now), self._channel, *arguments])
+            self._store(places, arguments, now)
 
     # Results
 

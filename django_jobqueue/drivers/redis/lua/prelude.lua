@@ -78,6 +78,15 @@ local function last_answer(call)
 end
 local function keep_answer(call, text) redis.call('SET', KEYS[#KEYS], call .. text, 'PX', ANSWER_KEPT) end
 
+-- The same where the answer is positions.
+local function last_positions(call)
+  local text = last_answer(call)
+  if not text then return nil end
+  local positions = {}
+  for position in string.gmatch(text, '%d+') do positions[#positions + 1] = tonumber(position) end
+  return positions
+end
+
 local function find(id) return read(redis.call('HGET', JOBS, id)) end
 local function keep(id, job) redis.call('HSET', JOBS, id, write(job)) end
 

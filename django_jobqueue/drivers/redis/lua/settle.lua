@@ -3,12 +3,8 @@
 -- was not. With a name the last key is for the answer: a dead letter that was written is taken back where its job was no
 -- longer held, which would be so of every job whose answer was lost on its way.
 local now, channel, call = clock(ARGV[1]), ARGV[2], ARGV[3]
-local answer = call ~= '' and last_answer(call)
-if answer then
-  local positions = {}
-  for position in string.gmatch(answer, '%d+') do positions[#positions + 1] = tonumber(position) end
-  return positions
-end
+local answer = call ~= '' and last_positions(call)
+if answer then return answer end
 go_on_when_full()
 local queues, following = {}, {}
 local gone, members, removed, fewer, leaving = {}, {}, {}, {}, {}
