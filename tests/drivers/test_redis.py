@@ -31,7 +31,7 @@ from django_jobqueue.jobs.flows import Callbacks, Flow, Step, readable
 from django_jobqueue.jobs.ids import new_job_id
 from django_jobqueue.jobs.records import Complete, Fail, NewBatch, NewResult, Release, Report, ReserveLimit
 from django_jobqueue.models import FailedJob
-from tests.drivers.contract import Clock, Store, attempt, ids, new
+from tests.drivers.contract import Clock, Store, at_once, attempt, ids, new
 from tests.helpers.redis import redis_driver
 
 pytestmark = [pytest.mark.redis, pytest.mark.django_db(transaction=True)]
@@ -286,7 +286,7 @@ def test_a_job_that_ends_before_its_push_is_sent_again_is_not_stored_again(
 
     def again(*given: Any) -> Any:
         run(*given)
-        ended.extend(store.complete(store.take_one()))
+        ended.extend(at_once(1, lambda: store.complete(store.take_one())))
         return run(*given)
 
     monkeypatch.setattr(SCRIPTS["push"], "run", again)
@@ -370,6 +370,18 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """The client sends each call of a script again, since the connection broke before the answer."""
     run = SCRIPTS[name].run
     monkeypatch.setattr(SCRIPTS[name], "run", lambda *given: [run(*given), run(*given)][1])
+
+
+def test_ends_whose_answer_was_lost_on_its_way_are_told_as_what_they_were(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [new(), new()]
+    store.push(*jobs)
+    completed, released = store.take()
+    lose_answers(monkeypatch, "settle")
+    assert store.settle(Complete(completed), Release(released, 0, attempt())) == ids(jobs)
+    assert store.get(released).attempts == 1
+    assert store.hand_back(store.take_one()) == {released.id}
 
 
 @pytest.mark.parametrize("end", ["fails", "is lost"])

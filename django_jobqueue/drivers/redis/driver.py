@@ -559,8 +559,8 @@ class RedisDriver(DeadLetterDriver):
         """Return the ids that were still held."""
         if not ends.ids:
             return set()
-        call, keys = (new_token().hex, [self._answered]) if ends.has_dead else ("", [])
-        ours = self.store.run("settle", ends.places, [stamp(now), self._channel, call, *ends.arguments], *keys)
+        arguments = [stamp(now), self._channel, new_token().hex, *ends.arguments]
+        ours = self.store.run("settle", ends.places, arguments, self._answered)
         return {ends.ids[position] for position in ours}
 
     @property

@@ -24,7 +24,6 @@ class Ends:
         self.ids: list[UUID] = []
         self.queues: list[str] = []
         self.arguments: list[Argument] = []
-        self.has_dead = False
 
     def add(self, job_id: UUID, token: str, queue: str, end: str, *more: Argument) -> None:
         self.ids.append(job_id)
@@ -55,7 +54,6 @@ class Ends:
         """The job goes, with success or as a dead letter; ``kept`` is its result and for how many microseconds."""
         follow = [argument for job in then for argument in job_arguments(job, self.places)]
         end = "bury" if has_failed else "remove"
-        self.has_dead |= has_failed
         self.add(job_id, token, queue, end, *kept, "" if batch is None else batch.hex, *follow)
 
     def release(self, item: Release) -> None:

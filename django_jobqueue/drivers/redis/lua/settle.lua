@@ -1,9 +1,9 @@
--- now, channel, the name of the call or nothing, then for each reservation: id, token, place, what becomes of it, how
--- many arguments follow, and these. Returns the positions of those that were still held. Nothing follows from one that
--- was not. With a name the last key is for the answer: a dead letter that was written is taken back where its job was no
--- longer held, which would be so of every job whose answer was lost on its way.
+-- now, channel, the name of the call, for whose answer the last key is, then for each reservation: id, token, place, what
+-- becomes of it, how many arguments follow, and these. Returns the positions of those that were still held. Nothing
+-- follows from one that was not. Nor is it held when its call comes again: its end would be told as lost, and a dead
+-- letter of it taken back.
 local now, channel, call = clock(ARGV[1]), ARGV[2], ARGV[3]
-local answer = call ~= '' and last_positions(call)
+local answer = last_positions(call)
 if answer then return answer end
 go_on_when_full()
 local queues, following = {}, {}
@@ -98,6 +98,6 @@ for batch, names in pairs(leaving) do
 end
 for queue, less in pairs(fewer) do count(queue, -less) end
 for _, at in ipairs(following) do add(at, now, queues, true) end
-if call ~= '' then keep_answer(call, table.concat(ours, ' ')) end
+if #ours > 0 then keep_answer(call, table.concat(ours, ' ')) end
 tell(channel, queues)
 return ours
