@@ -15,13 +15,14 @@ import pytest
 pytest.importorskip("django_redis", reason="django-redis is not installed")
 
 import redis
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ReadOnlyError
 
 from django_jobqueue.drivers.redis import RedisDriver
 from django_jobqueue.jobs.records import Complete, Fail, Release, ReserveLimit
 from django_jobqueue.running.stopping import Stopping
 from lab.servers import Redis, free_port
 from tests.drivers.contract import attempt, new
+from tests.helpers.proxies import proxy
 from tests.helpers.servers import private_redis, running
 from tests.helpers.waiting import wait_until
 
@@ -108,6 +109,19 @@ def test_a_body_that_cannot_be_read_keeps_no_other_job_on_a_full_server(server: 
     driver.rescue(max_attempts=3)
     assert [letter.id for letter in driver.failed()] == [broken.id]
     driver.close()
+
+
+def test_a_server_that_has_become_a_replica_is_not_asked_again(server: Redis, settings: Any) -> None:
+    """Its connections stay open: as after a fail-over behind one address, where new ones lead to the new master."""
+    with running(private_redis()) as master, proxy("127.0.0.1", server.port, b"EVALSHA") as network:
+        driver = driver_on(settings, LOCATION=f"redis://127.0.0.1:{network.port}/0", OPTIONS={"SOCKET_TIMEOUT": 10})
+        driver.push([new()])
+        network.lead_to(master.port)
+        server.execute(f"REPLICAOF 127.0.0.1 {master.port}")
+        with pytest.raises(ReadOnlyError):
+            driver.push([new()])
+        assert len(run_one(driver)) == 1
+        driver.close()
 
 
 @pytest.fixture

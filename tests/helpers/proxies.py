@@ -41,6 +41,10 @@ class Proxy:
             link.is_dead = link.is_marked
         self._is_silent.clear()
 
+    def lead_to(self, port: int) -> None:
+        """Carry new connections to another server; those that are open stay where they are."""
+        self._target = (self._target[0], port)
+
     def close(self) -> None:
         for one in (self._server, *self._sockets):
             with suppress(OSError):

@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 from redis import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 from .ends import Argument
 
@@ -46,8 +46,13 @@ class Wire:
             connection = self._take()
             connection.send_packed_command([command])
             answer = connection.read_response()
-        except ResponseError:
-            if connection is not None:
+        except ResponseError as error:
+            if connection is not None and isinstance(error, ReadOnlyError):
+                # After a fail-over behind one address: who connects anew finds the new master.
+                connection.disconnect()
+                self._pool.release(connection)
+                self._pool.disconnect(inuse_connections=False)
+            elif connection is not None:
                 self._put_back(connection)
             raise
         except BaseException as error:  # also what was raised from outside: the next call must not take this answer
