@@ -61,7 +61,7 @@ def test_a_user_with_the_documented_rights_can_work(server: Redis, settings: Any
         location = f"redis://{name}:secret@127.0.0.1:{server.port}/0"
         driver = driver_on(settings, LOCATION=location, OPTIONS={"SOCKET_TIMEOUT": 10})
         assert driver.problems() == []
-        assert driver.risks() == []  # it may not ask
+        assert driver.risks() == []
         assert len(run_one(driver)) == 1
         assert driver.release_worker("w1") == 0
         with pytest.raises(NoPermissionError):
@@ -166,6 +166,7 @@ def through_sentinel(settings: Any, port: int) -> RedisDriver:
 def test_a_master_is_found_through_sentinel(sentinel_port: int, settings: Any) -> None:
     driver = through_sentinel(settings, sentinel_port)
     assert driver.problems() == []
+    assert driver.risks() == []
     assert len(run_one(driver)) == 1
     stopping = Stopping()
     waiter = stopping.waiter()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from io import StringIO
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.core.checks import CheckMessage, Tags, run_checks
@@ -14,6 +15,7 @@ from django.core.management import CommandError, call_command
 
 pytest.importorskip("django_redis", reason="django-redis is not installed")
 
+from redis.connection import Connection
 from redis.exceptions import NoPermissionError
 
 from django_jobqueue import embed
@@ -346,15 +348,33 @@ def test_a_server_out_of_reach_stops_no_check(settings: Any) -> None:
     assert "W010" not in found(["default"])
 
 
+class Endless(Connection):
+    """As those of redis-py before 8, which wait without an end unless they are told otherwise."""
+
+    def __init__(self, *args: Any, socket_timeout: float | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, socket_timeout=socket_timeout, **kwargs)
+
+
 @pytest.mark.django_db(transaction=True)
-def test_a_connection_without_an_end_of_waiting_is_a_warning(settings: Any, fast: Any, server: Redis) -> None:
+@pytest.mark.parametrize(
+    ("options", "is_endless"),
+    [
+        ({"CONNECTION_POOL_KWARGS": {"socket_timeout": None}}, True),
+        ({"CONNECTION_POOL_KWARGS": {"connection_class": Endless}}, True),
+        ({"CONNECTION_POOL_KWARGS": {"connection_class": Endless}, "SOCKET_TIMEOUT": 10}, False),
+    ],
+    ids=["told so", "not told", "told otherwise"],
+)
+def test_a_connection_without_an_end_of_waiting_is_a_warning(
+    settings: Any, fast: Any, server: Redis, options: dict[str, Any], is_endless: bool
+) -> None:
     """F31"""
-    endless = {"CONNECTION_POOL_KWARGS": {"socket_timeout": None}}
     # django-redis keeps one pool for each address, with the options that it had first.
-    address = f"redis://127.0.0.1:{server.port}/1"
-    cache(settings, "private", **server.settings(LOCATION=address, OPTIONS=endless))
-    (risk,) = connections["fast"].risks()
-    assert "SOCKET_TIMEOUT" in risk[1]
+    address = f"redis://127.0.0.1:{server.port}/1?client_name=test-{uuid4().hex}"
+    cache(settings, "private", **server.settings(LOCATION=address, OPTIONS=options))
+    cures = [cure for _, cure in connections["fast"].risks()]
+    assert len(cures) == is_endless
+    assert all("SOCKET_TIMEOUT" in cure for cure in cures)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -82,7 +82,7 @@ def risks(client: Redis, alias: str, options: RedisOptions) -> list[tuple[str, s
                 "Give the queue a database number, or a server, of its own.",
             )
         )
-    if client.connection_pool.connection_kwargs.get("socket_timeout", 1) is None:
+    if _waits_without_end(client):
         found.append(
             (
                 f"{where} is waited for without end when it falls silent.",
@@ -90,6 +90,12 @@ def risks(client: Redis, alias: str, options: RedisOptions) -> list[tuple[str, s
             )
         )
     return found
+
+
+def _waits_without_end(client: Redis) -> bool:
+    """As a connection has it that was not opened: without SOCKET_TIMEOUT redis-py decides, before its version 8 so."""
+    pool = client.connection_pool
+    return getattr(pool.connection_class(**pool.connection_kwargs), "socket_timeout", 0) is None
 
 
 def _told(client: Redis, section: str) -> Mapping[str, Any]:
