@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 
 pytest.importorskip("django_redis", reason="django-redis is not installed")
 
-from redis.connection import Connection
+from redis.connection import Connection, ConnectionPool
 from redis.exceptions import NoPermissionError
 
 from django_jobqueue import embed
@@ -266,6 +266,15 @@ def test_a_cache_that_knows_the_server_by_another_name_is_a_warning(
     assert "clear() of the cache 'sessions'" in found(["default"])["W010"].msg
     cache(settings, "sessions", BACKEND=backend, LOCATION=f"{elsewhere}7", OPTIONS={})
     assert "W010" not in found(["default"])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_server_is_asked_by_any_redis_py(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its version 5 a pool has no close()."""
+    monkeypatch.setattr(ConnectionPool, "close", None, raising=False)
+    name = fast.store_id()
+    assert name is not None
+    assert name == fast.store_id()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import closing
 from typing import Any, cast
 
 from django.conf import settings
@@ -84,8 +83,11 @@ def asked(client: Redis) -> str | None:
     else:
         times = {"socket_connect_timeout": PATIENCE, "socket_timeout": PATIENCE, "retry": Retry(NoBackoff(), 0)}
         given = {**pool.connection_kwargs, **times}
-        with closing(ConnectionPool(connection_class=pool.connection_class, **given)) as hasty:
+        hasty = ConnectionPool(connection_class=pool.connection_class, **given)
+        try:
             name = _run_id(Redis(connection_pool=hasty))
+        finally:
+            hasty.disconnect()  # close() came with redis-py 5
     return f"{name}/{pool.connection_kwargs.get('db') or 0}" if name else None
 
 
