@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.core.cache import caches
 from django.core.checks import CheckMessage, Tags, run_checks
 from django.core.management import CommandError, call_command
 
@@ -23,7 +24,10 @@ from django_jobqueue.drivers import Driver, connections
 from django_jobqueue.drivers.redis import setup
 from django_jobqueue.drivers.redis.servers import servers_of
 from django_jobqueue.exceptions import InvalidConnection
+from django_jobqueue.models import FailedJob
 from lab.servers import Redis, free_port
+from tests.drivers.contract import new
+from tests.helpers.aliases import database_alias
 from tests.helpers.proxies import proxy
 from tests.helpers.redis import entry, wipe
 from tests.helpers.servers import private_redis, running
@@ -123,6 +127,20 @@ def test_an_entry_that_cannot_work_is_an_error_with_the_cure(settings: Any, chan
     assert "'fast'" in found()["E002"].msg
 
 
+class LettersElsewhere:
+    def db_for_write(self, model: type, **hints: Any) -> str | None:
+        return "queue" if model is FailedJob else None
+
+
+def test_dead_letters_lie_where_the_routers_say_unless_the_entry_does(settings: Any) -> None:
+    given = entry()
+    del given["DATABASE"]
+    with database_alias("queue"):
+        settings.DATABASE_ROUTERS = [LettersElsewhere()]
+        configure(settings, fast=given, told=entry(DATABASE="default"))
+        assert [connections[name].database for name in ("fast", "told")] == ["queue", "default"]
+
+
 def test_without_django_redis_the_error_names_what_to_install(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(settings, fast=entry())
     for name in [name for name in sys.modules if name.startswith("django_jobqueue.drivers.redis")]:
@@ -187,6 +205,28 @@ def test_a_cache_whose_clear_would_flush_the_queue_is_a_warning(settings: Any, f
     assert "clear() of the cache 'sessions'" in warning.msg
     cache(settings, "sessions", LOCATION="redis://127.0.0.1:1/15")
     assert "W010" not in found(["default"])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_queue_in_the_default_cache_is_a_warning_which_is_true(settings: Any, server: Redis) -> None:
+    """F92: code that caches names no alias, so that this one is cleared, whoever has queues there."""
+    number, others = (server.settings(LOCATION=f"redis://127.0.0.1:{server.port}/{number}") for number in (4, 5))
+    cache(settings, "default", **number)
+    cache(settings, "queue", **others)
+    configure(settings, fast={"DRIVER": "redis", "PREFIX": "shop:"}, safe=entry(CACHE="queue"))
+    assert connections["fast"].options.cache == "default"
+    warnings = [message.msg for message in run_checks(tags=[Tags.database], databases=["default"])]
+    assert [text for text in warnings if "clear() of the cache 'default'" in text and "'fast'" in text]
+    assert not [text for text in warnings if "'safe'" in text]
+    lost, kept = new(), new()
+    connections["fast"].push([lost])
+    connections["safe"].push([kept])
+    caches["default"].clear()
+    assert connections["fast"].get(lost.id) is None
+    assert connections["safe"].get(kept.id) is not None
+    for name in ("fast", "safe"):
+        wipe(connections[name])
+        connections[name].close()
 
 
 DJANGOS = "django.core.cache.backends.redis.RedisCache"
@@ -347,6 +387,18 @@ def test_a_node_of_a_cluster_is_refused(settings: Any) -> None:
         configure(settings, fast=entry(CACHE="node"))
         (problem,) = connections["fast"].problems()
         assert "is a Redis Cluster" in problem
+        connections["fast"].close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_replica_is_refused(settings: Any, server: Redis) -> None:
+    """It takes no writes; and what it has is the master's."""
+    with running(private_redis()) as replica:
+        replica.execute(f"REPLICAOF 127.0.0.1 {server.port}")
+        cache(settings, "replica", **replica.settings())
+        configure(settings, fast=entry(CACHE="replica"))
+        with pytest.raises(CommandError, match="is a replica, which takes no jobs; name its master"):
+            call_command("queue_work", connection=["fast"], stop_when_empty=True)
         connections["fast"].close()
 
 
