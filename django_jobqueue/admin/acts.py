@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 
 from ..dispatching.discovery import load_handlers
+from ..drivers import connections
 from ..exceptions import InvalidConnection, InvalidPayload
 from ..jobs.payloads import decode
 from ..jobs.records import FailedSummary
@@ -95,10 +96,12 @@ def summary(row: FailedJob) -> FailedSummary:
 
 def _act(letter: FailedSummary, operation: Callable[[Iterable[FailedSummary]], list[failed_jobs.Result]]) -> Fate:
     try:
-        return operation([letter])[0].status
+        outages: tuple[type[BaseException], ...] = (DatabaseError, *connections[letter.connection].outages)
     except InvalidConnection:
         return "no connection"
-    except DatabaseError:
+    try:
+        return operation([letter])[0].status
+    except outages:
         logger.exception("The failed job %s cannot be moved.", letter.number)
         return "not stored"
 

@@ -79,4 +79,4 @@ def _why_not(fate: Fate) -> str:
         return _("nothing was done, since the settings lack its queue connection.")
     if fate == "broken jobs":
         return _("not retried, since a job module cannot be imported. The log says why.")
-    return _("nothing was done, since the database refused. The log says why.")
+    return _("nothing was done, since its store refuses, or is out of reach. The log says why.")

@@ -21,7 +21,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.core.management.color import no_style
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError
 from django.utils import timezone
 
 from ..conf import get_settings
@@ -189,6 +189,18 @@ def plain_errors() -> Iterator[None]:
         raise CommandError(str(error)) from error
     except (OperationalError, InterfaceError) as error:
         raise CommandError(f"The store is not reachable: {printable(str(error))}") from error
+    except Exception as error:
+        if isinstance(error, DatabaseError) or not isinstance(error, _outages()):
+            raise
+        raise CommandError(f"The store is not reachable, or refuses: {printable(str(error))}") from error
+
+
+def _outages() -> tuple[type[BaseException], ...]:
+    """Of all stores; a command need not know which clients they have."""
+    try:
+        return tuple(outage for driver in connections.all() for outage in driver.outages)
+    except (ImproperlyConfigured, InvalidConnection):
+        return ()
 
 
 def check_settings() -> None:

@@ -363,7 +363,7 @@ def test_one_row_that_the_database_refuses_stops_no_other(operator: Client, monk
     answer = operator.post(LIST, {"action": "retry_selected", "_selected_action": [first.pk, second.pk]}, follow=True)
     assert told(answer) == [
         "Retried 1 failed job.",
-        f"#{first.pk}: nothing was done, since the database refused. The log says why.",
+        f"#{first.pk}: nothing was done, since its store refuses, or is out of reach. The log says why.",
     ]
     assert list(FailedJob.objects.values_list("pk", flat=True)) == [first.pk]
 

@@ -14,11 +14,13 @@ from redis.exceptions import ConnectionError
 from django_jobqueue.drivers import connections
 from django_jobqueue.jobs.records import Fail, ReserveLimit
 from django_jobqueue.models import FailedJob
+from lab.servers import Redis
 from tests.drivers.contract import attempt, new
 from tests.edges.commands import run, succeed
 from tests.edges.pages import JOBS, LIST, NASTY, OPERATE, VIEW, page, person, text
 from tests.edges.pages import _fresh_choices as _fresh_choices
 from tests.helpers.redis import entry, wipe
+from tests.helpers.servers import private_redis, running
 
 pytestmark = [pytest.mark.redis, pytest.mark.django_db(transaction=True)]
 
@@ -70,6 +72,44 @@ def test_a_failed_job_is_retried_into_its_store(fast: Any) -> None:
     assert "See the job" not in shown
     assert [job.id for job in fast.peek("default", limit=5)] == [letter.job_id]
     assert not FailedJob.objects.exists()
+
+
+@pytest.fixture
+def server(settings: Any) -> Iterator[Redis]:
+    """Of a connection "fast" that has a dead letter, and may be filled, or stopped."""
+    with running(private_redis()) as server:
+        settings.CACHES = {**settings.CACHES, "private": {**settings.CACHES["redis"], **server.settings()}}
+        options = entry(CACHE="private")
+        settings.JOBQUEUE = {"CONNECTIONS": {"default": {"DRIVER": "database"}, "fast": options}}
+        bury(connections["fast"], succeed.definition.name)
+        yield server
+        connections["fast"].close()
+
+
+def fill(server: Redis) -> None:
+    server.execute("CONFIG SET maxmemory 1")
+
+
+@pytest.mark.parametrize("what", [fill, Redis.stop], ids=["full", "stopped"])
+def test_a_retry_that_its_store_does_not_take_is_told_and_leaves_the_failed_job(server: Redis, what: Any) -> None:
+    letter = FailedJob.objects.get()
+    client = person(*OPERATE)
+    what(server)
+    assert "its store refuses, or is out of reach" in text(client.post(page(letter, "retry"), follow=True))
+    chosen = {"action": "retry_selected", "_selected_action": [letter.pk]}
+    assert "its store refuses, or is out of reach" in text(client.post(LIST, chosen, follow=True))
+    ran = run("queue_retry", "all", no_input=True)
+    assert (ran.code, "maxmemory" in ran.error or "not reachable" in ran.error) == (1, True)
+    assert FailedJob.objects.get() == letter
+
+
+def test_a_move_to_a_full_store_is_one_line_and_loses_nothing(server: Redis) -> None:
+    source = connections["default"]
+    source.push([new(queue="mail")])
+    fill(server)
+    ran = run("queue_move", "mail", "--from", "default", "--to", "fast")
+    assert (ran.code, "refuses: command not allowed when used memory" in ran.error) == (1, True)
+    assert source.sizes()["mail"].waiting == 1
 
 
 def test_commands_reach_its_queues_and_dead_letters(fast: Any) -> None:
