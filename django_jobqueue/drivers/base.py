@@ -443,6 +443,10 @@ class Driver(ABC):
         """Why this connection cannot work for a worker of another process, each with its cure."""
         return []
 
+    def row_problems(self) -> list[str]:
+        """Why nobody can look at what it keeps in its database, which may be less than ``problems``."""
+        return self.problems()
+
 
 def ready_queues(settlements: Iterable[Settlement]) -> set[str]:
     """The queues in which a settled job, or what follows one, is ready now."""

@@ -222,11 +222,15 @@ def usable(drivers: Sequence[Driver], *, for_workers: bool = False) -> None:
         raise CommandError("\n".join(problems))
 
 
-def check_store(connection: str | None) -> None:
-    """Raise CommandError unless the settings and the named connection, or all, can work."""
+def check_store(connection: str | None, *, rows_only: bool = False) -> None:
+    """Raise CommandError unless the settings and the named connection, or all, can work; or their databases can."""
     check_settings()
     with plain_errors():
-        usable(connections.all() if connection is None else [connections[connection]])
+        drivers = connections.all() if connection is None else [connections[connection]]
+        if not rows_only:
+            usable(drivers)
+        elif problems := [problem for driver in drivers for problem in driver.row_problems()]:
+            raise CommandError("\n".join(problems))
 
 
 # What is parsed, from the command line as text, from call_command as anything

@@ -31,6 +31,8 @@ class DeadLetterCommand(BaseCommand):
     requires_system_checks = []
     verb: ClassVar[str]
     done: ClassVar[failed_jobs.Status]
+    #: Whether nothing of it concerns a store that is no database.
+    needs_rows_only: ClassVar[bool] = False
 
     @abstractmethod
     def act(self, letters: list[FailedSummary]) -> list[Result]:
@@ -61,7 +63,7 @@ class DeadLetterCommand(BaseCommand):
             raise CommandError("all stands alone: it names every failed job already.", returncode=USAGE_ERROR)
         if queue is not None and not takes_all:
             raise CommandError("--queue goes with all: an ID names one job already.", returncode=USAGE_ERROR)
-        check_store(connection)
+        check_store(connection, rows_only=self.needs_rows_only)
         self.prepare()
         outcome = Outcome(console, self.done)
         with plain_errors():

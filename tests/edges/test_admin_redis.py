@@ -103,6 +103,20 @@ def test_a_retry_that_its_store_does_not_take_is_told_and_leaves_the_failed_job(
     assert FailedJob.objects.get() == letter
 
 
+def test_what_is_in_the_database_is_seen_while_its_store_is_out_of_reach(server: Redis) -> None:
+    letter = FailedJob.objects.get()
+    server.stop()
+    assert [record["number"] for record in run("queue_failed", json=True).records] == [letter.pk]
+    for args in (["queue_restart"], ["queue_stats", "--workers"], ["queue_stats", "--since", "1h"]):
+        assert run(*args).code == 0
+    for args in (["queue_stats"], ["queue_prune"], ["queue_retry", str(letter.pk)]):
+        ran = run(*args)
+        assert (ran.code, "'fast' is not reachable" in ran.error) == (1, True)
+    assert run("queue_stats", connection="default").code == 0
+    assert run("queue_forget", str(letter.pk)).code == 0
+    assert not FailedJob.objects.exists()
+
+
 def test_a_move_to_a_full_store_is_one_line_and_loses_nothing(server: Redis) -> None:
     source = connections["default"]
     source.push([new(queue="mail")])

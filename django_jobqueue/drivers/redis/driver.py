@@ -508,8 +508,10 @@ class RedisDriver(DeadLetterDriver):
         return setting_problems(self.alias, self.options)
 
     def problems(self) -> list[str]:
-        found = self.setting_problems() or problems(self.client, self.alias)
-        return found or missing_tables(self._database, [FailedJob], self.outages, ", where dead letters lie")
+        return self.setting_problems() or problems(self.client, self.alias) or self.row_problems()
+
+    def row_problems(self) -> list[str]:
+        return missing_tables(self._database, [FailedJob], self.outages, ", where dead letters lie")
 
     def store_id(self) -> str | None:
         return asked(self.client)

@@ -33,7 +33,7 @@ class Command(BaseCommand):
         with text.plain_errors():
             limit = check_count("--limit", options["limit"])
             scope = {"connection": options["connection"], "queue": text.one_queue(options["queue"])}
-        text.check_store(options["connection"])
+        text.check_store(options["connection"], rows_only=True)
         with text.plain_errors():
             letters = failed_jobs.newest(limit=limit, **scope)
             total = failed_jobs.count(**scope) if console.is_terminal else 0

@@ -13,6 +13,7 @@ class Command(DeadLetterCommand):
     help = "Delete failed jobs for good. Exit codes: 0 all done, 1 nothing done, 2 usage error, 3 some done."
     verb: ClassVar[str] = "Forget"
     done: ClassVar[failed_jobs.Status] = "forgotten"
+    needs_rows_only: ClassVar[bool] = True
 
     def act(self, letters: list[FailedSummary]) -> list[failed_jobs.Result]:
         return failed_jobs.forget(letters)

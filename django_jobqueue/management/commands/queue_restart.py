@@ -35,7 +35,7 @@ class Command(BaseCommand):
         console = Console(self, options)
         with plain_errors():
             patience = span("--wait", options["wait"])
-        check_store(options["connection"])
+        check_store(options["connection"], rows_only=True)
         with plain_errors():
             asked = workers.restart(connection=options["connection"])
             others = [worker for worker in asked if worker.is_embedded]

@@ -66,7 +66,7 @@ class Command(BaseCommand):
             if since is not None and options["workers"]:
                 raise InvalidOption("--since and --workers are two different questions; leave one out.")
         only = None if not names or EVERY_QUEUE in names else names
-        check_store(options["connection"])
+        check_store(options["connection"], rows_only=options["workers"] or since is not None)
         with plain_errors():
             if options["workers"]:
                 show_workers(console, workers(connection=options["connection"]))
