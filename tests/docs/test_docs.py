@@ -79,6 +79,20 @@ def test_the_defaults_of_the_settings_page_are_the_real_ones() -> None:
     assert tuple(ast.literal_eval(masked)) == conf.MASKED_NAMES
 
 
+def test_every_key_of_a_redis_connection_and_every_key_in_redis_has_a_row_and_no_other_has() -> None:
+    pytest.importorskip("django_redis", reason="django-redis is not installed")
+    from django_jobqueue.drivers.redis import form, options
+
+    parts = sections(page("howto/redis.md"))
+    assert sorted(first_cells(parts["Set it up"])) == sorted(options.KEYS)
+    keys = form.Keys("shop:")
+    real = {*keys.common, *keys.of(["<queue>"]), keys.answered("<worker>")}
+    text = parts["How jobs lie in Redis"]
+    told = {name if name.startswith("{") else f"{{shop:}}{name}" for name in first_cells(text)}
+    assert told == real
+    assert f"`{keys.channel}`" in text
+
+
 def test_every_option_of_job_has_a_row_and_no_other_has() -> None:
     text = sections(page("reference/job-and-dispatch.md"))["@job"].split("### ")[0]
     assert sorted(first_cells(text)) == sorted({*JobOptions.__annotations__, "takes_context"})
