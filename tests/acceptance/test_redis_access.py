@@ -18,7 +18,9 @@ import redis
 from redis.exceptions import NoPermissionError, ReadOnlyError
 
 from django_jobqueue.drivers.redis import RedisDriver
-from django_jobqueue.jobs.records import Complete, Fail, Release, ReserveLimit
+from django_jobqueue.jobs.flows import Callbacks, Flow, Step
+from django_jobqueue.jobs.ids import new_job_id
+from django_jobqueue.jobs.records import Complete, Fail, NewBatch, Release, ReserveLimit
 from django_jobqueue.running.stopping import Stopping
 from lab.servers import Redis, free_port
 from tests.drivers.contract import attempt, new
@@ -98,19 +100,6 @@ def test_a_full_server_refuses_dispatches_and_lets_workers_go_on(server: Redis, 
     driver.close()
 
 
-def test_a_body_that_cannot_be_read_keeps_no_other_job_on_a_full_server(server: Redis, settings: Any) -> None:
-    driver = driver_on(settings, LOCATION=f"redis://127.0.0.1:{server.port}/0", OPTIONS={"SOCKET_TIMEOUT": 10})
-    broken, sound = new(), new()
-    driver.push([broken, sound])
-    driver.client.hset(driver.keys.bodies, broken.id.hex, "no body")
-    server.execute("CONFIG SET maxmemory 1")
-    held = driver.reserve("default", "w1", ReserveLimit(rows=9, max_attempts=3), retry_after=90).jobs
-    assert [job.id for job in held] == [sound.id]
-    driver.rescue(max_attempts=3)
-    assert [letter.id for letter in driver.failed()] == [broken.id]
-    driver.close()
-
-
 def test_a_server_that_has_become_a_replica_is_not_asked_again(server: Redis, settings: Any) -> None:
     """Its connections stay open: as after a fail-over behind one address, where new ones lead to the new master."""
     with running(private_redis()) as master, proxy("127.0.0.1", server.port, b"EVALSHA") as network:
@@ -122,6 +111,52 @@ def test_a_server_that_has_become_a_replica_is_not_asked_again(server: Redis, se
             driver.push([new()])
         assert len(run_one(driver)) == 1
         driver.close()
+
+
+def test_a_full_server_lets_batches_end(server: Redis, settings: Any) -> None:
+    """F92"""
+    driver = driver_on(settings, LOCATION=f"redis://127.0.0.1:{server.port}/0", OPTIONS={"SOCKET_TIMEOUT": 10})
+
+    def begun() -> NewBatch:
+        callbacks = Callbacks(finally_=Step(driver.alias, new(queue="callbacks"))).write()
+        return NewBatch(id=new_job_id(), name="", metadata="", allow_failures=False, callbacks=callbacks)
+
+    done, cancelled, never_pushed = begun(), begun(), begun()
+    for batch in (done, cancelled, never_pushed):
+        flow = Flow(batch=batch.id).write()
+        jobs = [new(flow=flow, queue=f"{batch.id}") for _ in range(3)]
+        driver.create_batch(batch, [job.id for job in jobs])
+        driver.push(jobs if batch is not never_pushed else [])
+    held = driver.reserve(f"{done.id}", "w1", ReserveLimit(rows=9, max_attempts=3), retry_after=90).jobs
+    server.execute("CONFIG SET maxmemory 1")
+    driver.settle([Complete(job, batch=done.id) for job in held])
+    assert driver.cancel_batch(cancelled.id, keep_for=lambda name: 60) == 3
+    later = datetime.now(UTC) + timedelta(hours=2)
+    driver.sweep_batches(now=later)
+    for batch in (done, cancelled, never_pushed):
+        driver.close_batch(batch.id, now=later)
+    records = [driver.get_batch(batch.id) for batch in (done, cancelled, never_pushed)]
+    assert [record.finished_at is not None for record in records if record] == [True] * 3
+    assert [record.cancelled for record in records if record] == [0, 3, 3]
+    assert driver.sizes()["callbacks"].ready == 3
+    driver.close()
+
+
+def test_a_full_server_lets_what_cannot_be_read_leave_the_queue(server: Redis, settings: Any) -> None:
+    """F11, F92: whoever takes it with others goes on with the others."""
+    driver = driver_on(settings, LOCATION=f"redis://127.0.0.1:{server.port}/0", OPTIONS={"SOCKET_TIMEOUT": 10})
+    first, bad, last = jobs = [new(max_attempts=9) for _ in range(3)]
+    driver.push(jobs)
+    driver.client.hset(driver.keys.bodies, bad.id.hex, b"\xff\x00garbage")
+    server.execute("CONFIG SET maxmemory 1")
+    taken = driver.reserve("default", "w1", ReserveLimit(rows=9, max_attempts=9), retry_after=1).jobs
+    assert [job.id for job in taken] == [first.id, last.id]
+    record = attempt()
+    assert driver.settle([Fail(job, record) for job in taken]) == {first.id, last.id}
+    driver.rescue(max_attempts=9)
+    assert {letter.id for letter in driver.failed()} == {job.id for job in jobs}
+    assert driver.queues() == []
+    driver.close()
 
 
 @pytest.fixture
