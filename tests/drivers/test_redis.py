@@ -428,6 +428,26 @@ def test_a_dead_letter_that_the_database_does_not_take_leaves_the_job_where_it_i
     assert driver.failed_count() == 1
 
 
+def test_nobody_takes_a_job_whose_dead_letter_is_being_written(
+    store: Store, driver: RedisDriver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database may be slow, and the reservation nearly over."""
+    job = store.dispatch(max_attempts=5)
+    held = store.take_one(retry_after=1)
+    add, rescued = driver.dead_letters.add, []
+
+    def slowly(*given: Any) -> None:
+        clock.tick(20)
+        rescued.extend(store.rescue())
+        add(*given)
+
+    monkeypatch.setattr(driver.dead_letters, "add", slowly)
+    assert store.fail(held) == {job.id}
+    assert rescued == []
+    assert driver.queues() == []
+    assert driver.failed_count() == 1
+
+
 def test_a_dead_letter_of_a_job_that_was_lost_meanwhile_is_taken_back(
     store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -960,6 +980,36 @@ def test_what_version_1_wrote_is_read(store: Store, driver: RedisDriver, clock: 
     store.fail(held)
     record_of_it = store.get(held)
     assert (record_of_it.retries, record_of_it.errors.total) == (2, 2)
+
+
+@pytest.mark.parametrize("field", ["jobs", "bodies"])
+def test_what_a_later_version_wrote_is_not_guessed_at(store: Store, driver: RedisDriver, field: str) -> None:
+    """As after a step back to an older release: whatever looks the same may mean something else."""
+    store.push(new("first"), new("later"), new("last"))
+    later = driver.peek("default", limit=3)[1]
+    key = getattr(driver.keys, field)
+    written = driver.client.hget(key, later.id.hex)
+    driver.client.hset(key, later.id.hex, b"2" + written.removeprefix(b"1"))
+    assert driver.get(later.id) is None
+    assert [job.name for job in store.take()] == ["first", "last"]
+    store.rescue()
+    letter = driver.get(later.id)
+    assert letter is not None
+    assert (letter.state, letter.name) == ("failed", "unreadable")
+    assert escaped(b"2" + written.removeprefix(b"1")) in letter.payload
+
+
+def test_a_result_of_a_later_version_is_none(store: Store, driver: RedisDriver) -> None:
+    store.dispatch()
+    held, now = store.take_one(), store.clock.now
+    result = NewResult(value="1", error="", started_at=now, finished_at=now, keep_for=60)
+    store.settle(Complete(held, result=result))
+    assert driver.get_result(held.id, now=now) is not None
+    written = driver.client.hget(driver.keys.common[6], held.id.hex)
+    later = written.replace(b'"version": "1"', b'"version": "2"')
+    assert later != written
+    driver.client.hset(driver.keys.common[6], held.id.hex, later)
+    assert driver.get_result(held.id, now=now) is None
 
 
 def test_workers_are_listed_and_asked_through_the_database_of_the_dead_letters(driver: RedisDriver) -> None:

@@ -288,10 +288,15 @@ def test_a_name_that_is_no_text_stops_no_cancel(store: Store, driver: RedisDrive
     assert counts(store, batch_id)[:2] == (2, 0)
 
 
-def test_a_batch_that_cannot_be_read_stops_no_sweep(store: Store, driver: RedisDriver) -> None:
+@pytest.mark.parametrize("of_a_later_version", [False, True])
+def test_a_batch_that_cannot_be_read_stops_no_sweep(
+    store: Store, driver: RedisDriver, of_a_later_version: bool
+) -> None:
     broken, _jobs = create(store, 0)
     other, _jobs = create(store, 0)
-    driver.client.hset(driver.keys.common[8], broken.hex, b"\xff")
+    written = driver.client.hget(driver.keys.common[8], broken.hex)
+    value = b"2" + written.removeprefix(b"1") if of_a_later_version else b"\xff"
+    driver.client.hset(driver.keys.common[8], broken.hex, value)
     assert [closed.record.id for closed in driver.sweep_batches()] == [other]
     assert driver.get_batch(broken) is None
 
