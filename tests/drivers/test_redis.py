@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +23,7 @@ from redis.crc import key_slot
 from redis.exceptions import ConnectionError
 
 from django_jobqueue.drivers import ledgers_of
-from django_jobqueue.drivers.redis import RedisDriver
+from django_jobqueue.drivers.redis import RedisDriver, wire
 from django_jobqueue.drivers.redis import store as redis_store
 from django_jobqueue.drivers.redis.driver import HOLD_SECONDS
 from django_jobqueue.drivers.redis.letters import escaped
@@ -198,6 +200,34 @@ def test_a_connection_that_the_server_has_closed_costs_no_call(store: Store, dri
         other.execute_command("CLIENT", "KILL", "ADDR", "{}:{}".format(*kept._sock.getsockname()))
     job = store.dispatch()
     assert driver.get(job.id) is not None
+
+
+def test_a_fork_takes_no_connection_of_its_parent(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F73: the two would read each other's answers."""
+    store.push(new())
+    ((_, parents),) = driver.store._wire._kept.values()
+    monkeypatch.setattr(wire, "os", SimpleNamespace(getpid=lambda: os.getpid() + 1))
+    store.push(new())
+    ((_, own),) = driver.store._wire._kept.values()
+    assert own is not parents
+    driver.client.connection_pool.release(parents)
+
+
+def test_a_connection_that_its_pool_has_given_up_is_left(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the one of Sentinel gives up those to a master that was replaced."""
+    store.push(new())
+    ((_, old),) = driver.store._wire._kept.values()
+    pool = driver.client.connection_pool
+    owns = pool.owns_connection
+    monkeypatch.setattr(pool, "owns_connection", lambda connection: connection is not old and owns(connection))
+    store.push(new())
+    ((_, other),) = driver.store._wire._kept.values()
+    assert other is not old
+    assert old._sock is None
 
 
 def test_a_call_that_is_interrupted_leaves_the_next_one_no_answer(
