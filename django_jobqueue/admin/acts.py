@@ -50,8 +50,9 @@ def retry(request: HttpRequest, rows: QuerySet[FailedJob]) -> dict[int, Fate]:
         letters.append(summary(row))
         if not is_readable(row):
             unreadable.add(row.pk)
+    away: set[str] = set()
     fates: dict[int, Fate] = {
-        letter.number: "unreadable" if letter.number in unreadable else _act(letter, failed_jobs.retry)
+        letter.number: "unreadable" if letter.number in unreadable else _act(letter, failed_jobs.retry, away)
         for letter in letters
     }
     _log(request, [letter for letter in letters if fates[letter.number] == "retried"], CHANGE, gettext("Retried."))
@@ -61,7 +62,8 @@ def retry(request: HttpRequest, rows: QuerySet[FailedJob]) -> dict[int, Fate]:
 def forget(request: HttpRequest, rows: QuerySet[FailedJob]) -> dict[int, Fate]:
     """Delete dead letters for good; what became of each, by number."""
     letters = [summary(row) for row in rows.only("pk", *_LETTER_COLUMNS)]
-    fates = {letter.number: _act(letter, failed_jobs.forget) for letter in letters}
+    away: set[str] = set()
+    fates = {letter.number: _act(letter, failed_jobs.forget, away) for letter in letters}
     _log(
         request, [letter for letter in letters if fates[letter.number] == "forgotten"], DELETION, gettext("Forgotten.")
     )
@@ -94,15 +96,22 @@ def summary(row: FailedJob) -> FailedSummary:
     )
 
 
-def _act(letter: FailedSummary, operation: Callable[[Iterable[FailedSummary]], list[failed_jobs.Result]]) -> Fate:
+def _act(
+    letter: FailedSummary, operation: Callable[[Iterable[FailedSummary]], list[failed_jobs.Result]], away: set[str]
+) -> Fate:
+    """``away`` are connections that are not asked again: each row would be waited for as long as the first."""
+    if letter.connection in away:
+        return "not stored"
     try:
-        outages: tuple[type[BaseException], ...] = (DatabaseError, *connections[letter.connection].outages)
+        driver = connections[letter.connection]
     except InvalidConnection:
         return "no connection"
     try:
         return operation([letter])[0].status
-    except outages:
+    except (DatabaseError, *driver.outages) as error:  # type: ignore[misc]
         logger.exception("The failed job %s cannot be moved.", letter.number)
+        if not isinstance(error, (DatabaseError, *driver.refusals)):
+            away.add(letter.connection)
         return "not stored"
 
 

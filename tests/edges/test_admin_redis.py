@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("django_redis", reason="django-redis is not installed")
 
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, TimeoutError
 
 from django_jobqueue.drivers import connections
 from django_jobqueue.jobs.records import Fail, ReserveLimit
@@ -101,6 +101,24 @@ def test_a_retry_that_its_store_does_not_take_is_told_and_leaves_the_failed_job(
     ran = run("queue_retry", "all", no_input=True)
     assert (ran.code, "maxmemory" in ran.error or "not reachable" in ran.error) == (1, True)
     assert FailedJob.objects.get() == letter
+
+
+def test_of_a_selection_only_the_first_is_waited_for(server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is silent takes its timeout for each call."""
+    driver = connections["fast"]
+    bury(driver, succeed.definition.name)
+    asked = []
+
+    def silent(*given: Any, **more: Any) -> Any:
+        asked.append(given)
+        raise TimeoutError("Timeout reading from socket")
+
+    monkeypatch.setattr(driver, "retry", silent)
+    first, second = FailedJob.objects.order_by("pk").values_list("pk", flat=True)
+    chosen = {"action": "retry_selected", "_selected_action": [first, second]}
+    shown = text(person(*OPERATE).post(LIST, chosen, follow=True))
+    assert f"#{first}, #{second}: nothing was done, since its store refuses, or is out of reach" in shown
+    assert len(asked) == 1
 
 
 def test_what_is_in_the_database_is_seen_while_its_store_is_out_of_reach(server: Redis) -> None:
