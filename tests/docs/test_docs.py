@@ -86,7 +86,8 @@ def test_every_key_of_a_redis_connection_and_every_key_in_redis_has_a_row_and_no
     parts = sections(page("howto/redis.md"))
     assert sorted(first_cells(parts["Set it up"])) == sorted(options.KEYS)
     keys = form.Keys("shop:")
-    real = {*keys.common, *keys.of(["<queue>"]), keys.answered("<worker>")}
+    callers = [keys.answered(caller) for caller in ("<worker>", "<thread>")]
+    real = {*keys.common, *keys.of(["<queue>"]), *callers}
     text = parts["How jobs lie in Redis"]
     told = {name if name.startswith("{") else f"{{shop:}}{name}" for name in first_cells(text)}
     assert told == real
