@@ -144,10 +144,10 @@ def read_form(job_id: bytes, text: bytes) -> Form:
 
 def read_id(text: bytes) -> UUID:
     """Raises ValueError, also for other spellings: by its id a script would not find the job again."""
-    found = UUID(text.decode())
-    if found.hex.encode() != text:
+    number = int(text, 16)
+    if b"%032x" % number != text:
         raise ValueError(text)
-    return found
+    return UUID(int=number)
 
 
 def _is_sound(form: Form) -> bool:
