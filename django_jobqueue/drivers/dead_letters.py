@@ -37,6 +37,12 @@ class DeadLetters:
 
     def add(self, jobs: Sequence[tuple[Job, AttemptRecord]], now: datetime | None) -> None:
         """Keep jobs with the record of their last attempt; the caller's transaction removes them from the queue."""
+        # A dispatch that was repeated after an unclear commit may have brought a dead job back: its last end counts.
+        FailedJob.objects.using(self.database).filter(job_id__in=[job.id for job, _ in jobs]).delete()
+        self.insert(jobs, now)
+
+    def insert(self, jobs: Sequence[tuple[Job, AttemptRecord]], now: datetime | None) -> None:
+        """As ``add``, for jobs that have no row; raises IntegrityError for one that has."""
         rows = []
         for job, record in jobs:
             mark = fingerprint(job.name, record.exception_class, record.message, record.traceback)
@@ -64,11 +70,8 @@ class DeadLetters:
                     failed_at=store_clock(now),
                 )
             )
-        letters = FailedJob.objects.using(self.database)
-        # A dispatch that was repeated after an unclear commit may have brought a dead job back: its last end counts.
-        letters.filter(job_id__in=[row.job_id for row in rows]).delete()
         for chunk in cut(rows, letter_bytes):
-            letters.bulk_create(chunk)
+            FailedJob.objects.using(self.database).bulk_create(chunk)
 
     def get(self, job_id: UUID) -> JobRecord | None:
         row = self._rows.filter(job_id=job_id).first()

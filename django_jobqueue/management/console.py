@@ -189,6 +189,8 @@ def plain_errors() -> Iterator[None]:
         raise CommandError(str(error)) from error
     except (OperationalError, InterfaceError) as error:
         raise CommandError(f"The store is not reachable: {printable(str(error))}") from error
+    except CommandError:
+        raise
     except Exception as error:
         if isinstance(error, DatabaseError) or not isinstance(error, _outages()):
             raise

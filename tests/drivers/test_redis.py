@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from datetime import timedelta
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import DatabaseError, DataError
+from django.db import DatabaseError, DataError, connections
 from django.db.models import QuerySet
 
 pytest.importorskip("django_redis", reason="django-redis is not installed")
 
 from redis.crc import key_slot
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError
 
 from django_jobqueue.drivers import ledgers_of
 from django_jobqueue.drivers.redis import RedisDriver, wire
@@ -51,6 +52,30 @@ def everything_of(driver: RedisDriver) -> dict[bytes, Any]:
     sizes = {b"hash": driver.client.hlen, b"zset": driver.client.zcard}
     keys = [key for key in driver.client.scan_iter(match=tag + b"*") if driver.client.ttl(key) == -1]
     return {key.removeprefix(tag): sizes[driver.client.type(key)](key) for key in keys}
+
+
+# The client
+
+
+def test_of_a_pool_that_can_only_close_all_at_once_none_is_closed() -> None:
+    """The blocking pools of redis-py before its version 7."""
+    closed: list[object] = []
+    wire.close_idle(SimpleNamespace(disconnect=lambda: closed.append("all")))
+    wire.close_idle(SimpleNamespace(disconnect=lambda inuse_connections=True: closed.append(inuse_connections)))
+    assert closed == [False]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ReadOnlyError("You can't write against a read only replica."),
+        ResponseError("ERR Error running script (call to f_1): @user_script:60: -READONLY You can't write against a"),
+    ],
+    ids=["Redis 7", "Redis 6.2"],
+)
+def test_what_a_replica_says_is_known(error: ResponseError) -> None:
+    assert wire._is_of_replica(error)
+    assert not wire._is_of_replica(ResponseError("ERR unknown command"))
 
 
 # Sizes
@@ -450,7 +475,7 @@ def test_a_dead_letter_that_the_database_does_not_take_leaves_the_job_where_it_i
         raise DatabaseError("out of reach")
 
     with monkeypatch.context() as patched:
-        patched.setattr(driver.dead_letters, "add", refuse)
+        patched.setattr(driver.dead_letters, "insert", refuse)
         with pytest.raises(driver.outages):
             store.settle(Complete(done), Fail(failed, attempt()))
         assert store.renew(done, failed) == set()
@@ -464,18 +489,48 @@ def test_nobody_takes_a_job_whose_dead_letter_is_being_written(
     """The database may be slow, and the reservation nearly over."""
     job = store.dispatch(max_attempts=5)
     held = store.take_one(retry_after=1)
-    add, rescued = driver.dead_letters.add, []
+    insert, rescued = driver.dead_letters.insert, []
 
     def slowly(*given: Any) -> None:
         clock.tick(20)
         rescued.extend(store.rescue())
-        add(*given)
+        insert(*given)
 
-    monkeypatch.setattr(driver.dead_letters, "add", slowly)
+    monkeypatch.setattr(driver.dead_letters, "insert", slowly)
     assert store.fail(held) == {job.id}
     assert rescued == []
     assert driver.queues() == []
     assert driver.failed_count() == 1
+
+
+def test_a_dead_letter_by_which_a_rescue_has_ended_its_job_meanwhile_is_not_replaced(
+    store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker was stopped for longer than it held on, right after it had looked for such a row."""
+    if connections[driver.database].vendor == "sqlite":
+        pytest.skip("SQLite has one writer: nobody ends a job meanwhile")
+    job = store.dispatch(max_attempts=1)
+    old = store.take_one()
+    insert = driver.dead_letters.insert
+    rescued: list[UUID] = []
+
+    def rescue() -> None:
+        rescued.extend(ids(store.rescue()))
+        connections.close_all()
+
+    def stopped(*given: Any) -> None:
+        monkeypatch.undo()
+        store.clock.tick(HOLD_SECONDS + 100)
+        other = Thread(target=rescue)
+        other.start()
+        other.join(60)
+        insert(*given)
+
+    monkeypatch.setattr(driver.dead_letters, "insert", stopped)
+    assert store.fail(old) == set()
+    assert rescued == [job.id]
+    assert [letter.id for letter in driver.failed()] == [job.id]
+    assert driver.queues() == []
 
 
 def test_a_dead_letter_of_a_job_that_was_lost_meanwhile_is_taken_back(
@@ -484,16 +539,16 @@ def test_a_dead_letter_of_a_job_that_was_lost_meanwhile_is_taken_back(
     """The worker was stopped for longer than it held on, after it had written the dead letter."""
     job = store.dispatch(max_attempts=5)
     old = store.take_one()
-    add = driver.dead_letters.add
+    insert = driver.dead_letters.insert
 
     def stopped(*given: Any) -> None:
-        add(*given)
+        insert(*given)
         store.clock.tick(HOLD_SECONDS + 100)
         with monkeypatch.context() as patched:
             patched.setattr(driver.dead_letters, "settled_before", lambda *given: {})
             store.rescue(max_attempts=5)
 
-    monkeypatch.setattr(driver.dead_letters, "add", stopped)
+    monkeypatch.setattr(driver.dead_letters, "insert", stopped)
     assert store.fail(old) == set()
     assert driver.failed_count() == 0
     assert store.get(job).state == "ready"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from select import select
@@ -153,6 +153,28 @@ def test_when_one_that_listens_leaves_another_that_waits_listens(
         elsewhere.push([new()])
         assert wait.result(DEADLINE)
     driver.unlisten(second)
+
+
+def test_who_leaves_tells_no_more_than_were_turned_away(driver: RedisDriver, waiter: Waiter) -> None:
+    """Who begins first is the next; the others are turned away again, and told of its end by that one."""
+    ear, told = driver.ear, []
+    assert ear is not None
+    assert ear.begin() is not None
+
+    def again(number: int) -> Callable[[], None]:
+        def on_free() -> None:
+            told.append(number)
+            if len(told) < 10:
+                ear.begin(on_free)
+
+        return on_free
+
+    for number in range(3):
+        assert ear.begin(again(number)) is None
+    ear.end()
+    assert len(told) == 3
+    ear._turned_away.clear()
+    ear.end()
 
 
 def test_whoever_waits_first_hears_for_all(driver: RedisDriver, elsewhere: RedisDriver, stopping: Stopping) -> None:

@@ -103,18 +103,26 @@ class RedisLetters(DeadLetters):
 
     def _store_all(self, jobs: Sequence[tuple[Job, AttemptRecord]], now: datetime) -> set[UUID]:
         fitting = [(job, replace(record, message=_message(record.message))) for job, record in jobs]
-        ids = {job.id for job, _ in jobs}
+        retries = {job.id: job.retries for job, _ in jobs}
+        letters = FailedJob.objects.using(self.database)
+        columns = ("id", "job_id", "connection", "retries")
 
         def write() -> None:
             with own_transaction(self.database):
-                found = dict(self._rows.filter(job_id__in=ids).values_list("job_id", "retries"))
-                fresh = [(job, record) for job, record in fitting if found.get(job.id, -1) < job.retries]
-                self.add(fresh, now)
-                if shared := ids.difference(job.id for job, _ in fresh):
-                    self._rows.filter(job_id__in=shared).update(failed_at=store_clock(now, plus=1))
+                shared, older = set(), []
+                for number, job_id, connection, count in letters.filter(job_id__in=retries).values_list(*columns):
+                    if connection == self.connection and count >= retries[job_id]:
+                        shared.add(job_id)
+                    else:
+                        older.append(number)
+                # What comes after this look is refused as a second row, and found by the next one.
+                letters.filter(id__in=older).delete()
+                self.insert([pair for pair in fitting if pair[0].id not in shared], now)
+                if shared:
+                    letters.filter(job_id__in=shared).update(failed_at=store_clock(now, plus=1))
 
         repeating(self.database, write)
-        return ids
+        return set(retries)
 
     def take_back(self, forms: Iterable[Form], stored_at: datetime) -> None:
         """Delete the dead letters that were stored at this moment for jobs that are somebody else's."""

@@ -82,7 +82,8 @@ class NewsEar:
 
     def end(self) -> None:
         self._listening.release()
-        while self._turned_away:  # all, since some have gone on to a job meanwhile
+        # All, since some have gone on to a job meanwhile; and no more, since one that is turned away again comes back.
+        for _ in range(len(self._turned_away)):
             with suppress(KeyError):
                 self._turned_away.popitem()[0]()
 

@@ -15,7 +15,7 @@ from .ends import Argument, in_groups
 from .form import Form, Keys, Unreadable, job_record, read_form
 from .options import RedisOptions
 from .scripts import SCRIPTS
-from .wire import Wire
+from .wire import Wire, close_idle
 
 # Of one call, so that none keeps others waiting for long.
 PAGE = 500
@@ -54,7 +54,7 @@ class RedisStore:
         if self._made_wire is not None:
             self._made_wire.close()
         if self._made_client is not None:
-            self._made_client.connection_pool.disconnect(inuse_connections=False)
+            close_idle(self._made_client.connection_pool)
 
     def queues(self) -> list[str]:
         return sorted(name.decode(errors="replace") for name in cast(list[bytes], self.client.hkeys(self.keys.queues)))

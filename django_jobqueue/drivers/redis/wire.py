@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from inspect import signature
 from typing import Any
 
 import redis
@@ -47,11 +48,11 @@ class Wire:
             connection.send_packed_command([command])
             answer = connection.read_response()
         except ResponseError as error:
-            if connection is not None and isinstance(error, ReadOnlyError):
+            if connection is not None and _is_of_replica(error):
                 # After a fail-over behind one address: who connects anew finds the new master.
                 connection.disconnect()
                 self._pool.release(connection)
-                self._pool.disconnect(inuse_connections=False)
+                close_idle(self._pool)
             elif connection is not None:
                 self._put_back(connection)
             raise
@@ -101,6 +102,20 @@ class Wire:
         kept = os.getpid(), connection
         if not self._keeps or self._kept.setdefault(KEPT, kept) is not kept:
             self._pool.release(connection)
+
+
+def _is_of_replica(error: ResponseError) -> bool:
+    """Redis 6.2 has what a script was refused in the middle of its text."""
+    return isinstance(error, ReadOnlyError) or "-READONLY " in str(error)
+
+
+def close_idle(pool: Any) -> None:
+    """Close the sockets that nobody uses just now.
+
+    The blocking pools of redis-py before its version 7 close all or none: those in the middle of a call must stay.
+    """
+    if "inuse_connections" in signature(pool.disconnect).parameters:
+        pool.disconnect(inuse_connections=False)
 
 
 def packed(values: Iterable[Argument]) -> list[bytes]:
