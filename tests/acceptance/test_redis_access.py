@@ -57,7 +57,7 @@ def test_a_user_with_the_documented_rights_can_work(server: Redis, settings: Any
     """Without the right to the channel too: idle workers poll then."""
     with closing(redis.Redis(port=server.port)) as admin:
         for name, channels in (("full", "resetchannels &{shop:}*"), ("quiet", "resetchannels")):
-            rights = ["on", ">secret", "~{shop:}*", channels, "+@all", "-@dangerous", "+info"]
+            rights = ["on", ">secret", "~{shop:}*", *channels.split(), "+@all", "-@dangerous", "+info"]
             admin.execute_command("ACL", "SETUSER", name, *rights)
     for name in ("full", "quiet"):
         location = f"redis://{name}:secret@127.0.0.1:{server.port}/0"
