@@ -212,9 +212,10 @@ def check_settings() -> None:
         raise CommandError(str(error)) from error
 
 
-def usable(drivers: Sequence[Driver], *, for_workers: bool = False) -> None:
-    """Raise CommandError, a line for each problem, unless all can work."""
-    problems = [problem for driver in drivers for problem in driver.problems()]
+def usable(drivers: Sequence[Driver], *, for_workers: bool = False, rows_only: bool = False) -> None:
+    """Raise CommandError, a line for each problem, unless all can work, or their databases can."""
+    found = (driver.row_problems() if rows_only else driver.problems() for driver in drivers)
+    problems = [problem for some in found for problem in some]
     if for_workers and not drivers:
         problems = [
             "Every queue connection lives in the memory of one process, where no worker of another process finds its "
@@ -228,11 +229,7 @@ def check_store(connection: str | None, *, rows_only: bool = False) -> None:
     """Raise CommandError unless the settings and the named connection, or all, can work; or their databases can."""
     check_settings()
     with plain_errors():
-        drivers = connections.all() if connection is None else [connections[connection]]
-        if not rows_only:
-            usable(drivers)
-        elif problems := [problem for driver in drivers for problem in driver.row_problems()]:
-            raise CommandError("\n".join(problems))
+        usable(connections.all() if connection is None else [connections[connection]], rows_only=rows_only)
 
 
 # What is parsed, from the command line as text, from call_command as anything

@@ -138,7 +138,7 @@ class Worker:
             while (reason := self._reason_to_stop(ends_at)) is None:
                 self._turned_at = time.monotonic()
                 refresh_connections()
-                # Before a wait, of which each step behind it keeps a job waiting.
+                # Not behind the wait, where each step keeps a job waiting.
                 self._surroundings = Surroundings()
                 self._end_turn()
                 self._settle_what_waits()

@@ -405,6 +405,21 @@ def lose_redis(monkeypatch: pytest.MonkeyPatch, driver: RedisDriver, name: str) 
     monkeypatch.setattr(SCRIPTS[name], "run", gone)
 
 
+def stop_before(
+    monkeypatch: pytest.MonkeyPatch, store: Store, owner: object, name: str, meanwhile: Callable[[], object]
+) -> None:
+    """Before the next call of this, whoever makes it is stopped for longer than it holds on."""
+    call = getattr(owner, name)
+
+    def stopped(*given: Any) -> Any:
+        monkeypatch.undo()
+        store.clock.tick(HOLD_SECONDS + 100)
+        meanwhile()
+        return call(*given)
+
+    monkeypatch.setattr(owner, name, stopped)
+
+
 def test_a_crash_between_the_dead_letter_and_the_end_of_the_job_is_mended_by_a_rescue(
     store: Store, driver: RedisDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -511,22 +526,18 @@ def test_a_dead_letter_by_which_a_rescue_has_ended_its_job_meanwhile_is_not_repl
         pytest.skip("SQLite has one writer: nobody ends a job meanwhile")
     job = store.dispatch(max_attempts=1)
     old = store.take_one()
-    insert = driver.dead_letters.insert
     rescued: list[UUID] = []
 
     def rescue() -> None:
         rescued.extend(ids(store.rescue()))
         connections.close_all()
 
-    def stopped(*given: Any) -> None:
-        monkeypatch.undo()
-        store.clock.tick(HOLD_SECONDS + 100)
+    def in_another_thread() -> None:
         other = Thread(target=rescue)
         other.start()
         other.join(60)
-        insert(*given)
 
-    monkeypatch.setattr(driver.dead_letters, "insert", stopped)
+    stop_before(monkeypatch, store, driver.dead_letters, "insert", in_another_thread)
     assert store.fail(old) == set()
     assert rescued == [job.id]
     assert [letter.id for letter in driver.failed()] == [job.id]
@@ -560,15 +571,7 @@ def test_a_dead_letter_by_which_a_rescue_removed_its_job_is_not_taken_back(
     """The worker that wrote it was stopped for longer than it held on, before it ended the job."""
     job = store.dispatch(max_attempts=5)
     old = store.take_one()
-    run = SCRIPTS["settle"].run
-
-    def stopped(*given: Any) -> Any:
-        monkeypatch.undo()
-        store.clock.tick(HOLD_SECONDS + 100)
-        store.rescue(max_attempts=5)
-        return run(*given)
-
-    monkeypatch.setattr(SCRIPTS["settle"], "run", stopped)
+    stop_before(monkeypatch, store, SCRIPTS["settle"], "run", lambda: store.rescue(max_attempts=5))
     assert store.fail(old) == set()
     assert driver.queues() == []
     assert [letter.id for letter in driver.failed()] == [job.id]
@@ -580,16 +583,10 @@ def test_a_worker_that_is_late_with_a_dead_letter_leaves_that_of_the_rescue(
     """It was stopped before it wrote its own, which took the place of the one by which the job had ended."""
     job = store.dispatch(max_attempts=1)
     old = store.take_one()
-    keep = driver.dead_letters.store
-
-    def stopped(*given: Any) -> Any:
-        monkeypatch.undo()
-        store.clock.tick(HOLD_SECONDS + 100)
-        assert ids(store.rescue()) == {job.id}
-        return keep(*given)
-
-    monkeypatch.setattr(driver.dead_letters, "store", stopped)
+    rescued: list[UUID] = []
+    stop_before(monkeypatch, store, driver.dead_letters, "store", lambda: rescued.extend(ids(store.rescue())))
     assert store.fail(old) == set()
+    assert rescued == [job.id]
     assert driver.queues() == []
     assert [letter.id for letter in driver.failed()] == [job.id]
 

@@ -70,13 +70,16 @@ local function fields(key, ids)
 end
 
 -- A client that has lost the answer to a call sends it again. Where that must not go wrong the last key holds, for some
--- minutes, the name of the caller's last call and the answer to it. Nothing where this call is another.
+-- minutes or as long as is said, the name of the caller's last call and the answer to it. Nothing where this call is
+-- another.
 local ANSWER_KEPT = 600000
 local function last_answer(call)
   local text = redis.call('GET', KEYS[#KEYS])
   return text and string.sub(text, 1, #call) == call and string.sub(text, #call + 1)
 end
-local function keep_answer(call, text) redis.call('SET', KEYS[#KEYS], call .. text, 'PX', ANSWER_KEPT) end
+local function keep_answer(call, text, milliseconds)
+  redis.call('SET', KEYS[#KEYS], call .. text, 'PX', milliseconds or ANSWER_KEPT)
+end
 
 -- The same where the answer is positions.
 local function last_positions(call)

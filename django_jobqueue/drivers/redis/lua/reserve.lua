@@ -4,8 +4,7 @@
 local now, queue, worker, token = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local rows, most, retry_after = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local seconds = ARGV[8] == 'inf' and math.huge or tonumber(ARGV[8])
-local answered = KEYS[#KEYS]
-if redis.call('GET', answered) == token then return false end
+if last_answer(token) then return false end
 go_on_when_full()
 local averages = {}
 for at = 9, #ARGV, 2 do averages[ARGV[at]] = tonumber(ARGV[at + 1]) end
@@ -53,5 +52,5 @@ end
 call_for('HSET', JOBS, forms)
 call_for('ZADD', RESERVED, scores)
 call_for('ZREM', ready_key(1), taken)
-if #ids > 0 then redis.call('SET', answered, token, 'PX', math.max(1, math.ceil(retry_after / 1000))) end
+if #ids > 0 then keep_answer(token, '', math.max(1, math.ceil(retry_after / 1000))) end
 return found
